@@ -1,0 +1,13 @@
+/* clock.h: time. Durations from the monotonic clock, stamps in UTC. */
+#ifndef TUTTI_BASE_CLOCK_H
+#define TUTTI_BASE_CLOCK_H
+
+#include <stddef.h>
+
+double tt_seconds(void); /* monotonic, arbitrary origin */
+
+enum { TT_STAMP = 32 };
+/* "2026-01-31T17:00:00Z" into out[TT_STAMP]. */
+void tt_stamp(char out[TT_STAMP]);
+
+#endif

@@ -1,0 +1,39 @@
+/* fault.h: faults on demand, so that tests can see the safety nets catch something.
+ *
+ * TUTTI_FAULT=<what>:rank=R,step=S   (crash_at=<point>:...). Both rank and step may be left out:
+ * every rank, every step. Compiled in where TUTTI_FAULTS is defined (CONFIG=debug, asan, tsan,
+ * cov); elsewhere a set TUTTI_FAULT is refused, so that no run is ever quietly different. */
+#ifndef TUTTI_BASE_FAULT_H
+#define TUTTI_BASE_FAULT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "tutti/base/status.h"
+
+typedef enum tt_fault_kind {
+    TT_FAULT_NONE = 0,
+    TT_FAULT_NAN_GRAD,  /* nan_grad: one gradient element becomes NaN before the reduction */
+    TT_FAULT_INF_GRAD,  /* inf_grad */
+    TT_FAULT_BAD_NORM,  /* bad_norm: each micro-batch's gradient is scaled by 1 / its own count */
+    TT_FAULT_CRASH_AT,  /* crash_at=<point>: the rank dies by SIGKILL at a named point */
+    TT_FAULT_ENOSPC     /* enospc: the next checkpoint write fails as if the disk were full */
+} tt_fault_kind;
+
+typedef struct tt_fault {
+    tt_fault_kind kind;
+    char point[32]; /* for crash_at: before_save, mid_save, before_rename, after_rename, in_step */
+    int64_t rank;   /* -1: every rank */
+    int64_t step;   /* -1: every step */
+} tt_fault;
+
+/* Parses `text` (NULL or "": none). Unknown names and points are refused, listing the known. */
+tt_code tt_fault_parse(const char *text, tt_fault *fault, tt_err *err);
+
+/* Is this fault due on this rank at this step? */
+bool tt_fault_due(const tt_fault *fault, tt_fault_kind kind, int rank, int64_t step);
+
+/* Dies by SIGKILL when crash_at=point is due. */
+void tt_fault_crash(const tt_fault *fault, const char *point, int rank, int64_t step);
+
+#endif

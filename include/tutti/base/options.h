@@ -1,0 +1,132 @@
+/* options.h: one row per configuration key, and everything that follows from the row.
+ *
+ * The row drives YAML parsing, `section.key=value` overrides, `tutti options`, typo hints, the table
+ * in README (a test compares), the check across ranks, and the text stored in a checkpoint.
+ *
+ * Invariant: a tt_config that tt_config_load returned satisfies every row's type and range; what
+ * one row cannot see (batch arithmetic, heads dividing channels) is checked by its owner.
+ *
+ * Reads a YAML file (libyaml), writes tt_config; next: numerics/format.h, data/batch.h. */
+#ifndef TUTTI_BASE_OPTIONS_H
+#define TUTTI_BASE_OPTIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tutti/base/status.h"
+#include "tutti/base/text.h"
+
+enum { TT_PATH = 1024, TT_NAME = 64 };
+
+/* Every key of the configuration, sections as in the YAML file. Strings are stored in place: a
+ * tt_config owns nothing outside itself and may be copied by assignment. Choices are stored as the
+ * chosen word. "" means not set. */
+typedef struct tt_config {
+    struct {
+        char arch[TT_NAME];
+        int64_t layers, heads, kv_heads, channels, ffn, vocab, context; /* kv_heads, ffn, vocab: 0 = from the others */
+        double dropout;
+        bool tie_embeddings;
+    } model;
+    struct {
+        char train[TT_PATH], valid[TT_PATH];
+        int64_t seed;
+        char mode[TT_NAME]; /* stream | documents */
+    } data;
+    struct {
+        int64_t sequences, micro, accumulate; /* 0 = not given */
+    } batch;
+    struct {
+        char name[TT_NAME];
+        double lr, beta1, beta2, eps, weight_decay, clip;
+        char schedule[TT_NAME]; /* constant | cosine | linear | wsd */
+        int64_t warmup, decay;  /* optimizer steps; decay: length of wsd's last phase, 0 = a fifth */
+        double min_lr;
+        char lr_scaling[TT_NAME]; /* none | linear | sqrt, against lr_sequences */
+        int64_t lr_sequences;
+        int64_t max_skips;
+    } optim;
+    struct {
+        char compute[TT_NAME];    /* bf16 | fp32 */
+        char loss_scale[TT_NAME]; /* none */
+    } precision;
+    struct {
+        int64_t zero;            /* 0 | 1 */
+        char recompute[TT_NAME]; /* none */
+    } memory;
+    struct {
+        int64_t bucket_mb;
+    } dist;
+    struct {
+        char dir[TT_PATH];
+        int64_t steps, seed, threads, log_every, eval_every, eval_sequences, save_every, keep;
+        bool exact;
+        char resume[TT_NAME]; /* auto | never | must */
+        char init_from[TT_PATH], dump_gradients[TT_PATH];
+        bool trace_data;
+    } run;
+} tt_config;
+
+typedef enum tt_option_type { TT_OPT_INT, TT_OPT_REAL, TT_OPT_BOOL, TT_OPT_STRING, TT_OPT_CHOICE } tt_option_type;
+
+typedef enum tt_option_scope {
+    TT_GLOBAL, /* must be equal on all ranks */
+    TT_LOCAL   /* may differ from rank to rank */
+} tt_option_scope;
+
+typedef enum tt_option_resume {
+    TT_TRAJECTORY, /* part of what is learned: refused when a resumed run changes it */
+    TT_LAYOUT,     /* how the work is split: free to change, the numbers stay */
+    TT_FREE        /* neither */
+} tt_option_resume;
+
+typedef struct tt_option {
+    const char *path; /* "optim.lr" */
+    tt_option_type type;
+    size_t offset;      /* into tt_config */
+    size_t bytes;       /* room for strings, terminator included */
+    const char *preset; /* default, written as in YAML; NULL: required by train and plan */
+    double low, high;   /* inclusive range of numbers */
+    bool open_low;      /* low itself is not allowed */
+    const char *choices; /* "bf16|fp32" for TT_OPT_CHOICE and for a TT_OPT_BOOL that has only one value today; else NULL */
+    tt_option_scope scope;
+    tt_option_resume resume;
+    const char *help; /* one line, with the unit */
+} tt_option;
+
+extern const tt_option tt_options[];
+extern const int tt_option_count;
+
+/* Every key at its preset. */
+void tt_config_preset(tt_config *config);
+
+/* Reads the YAML file (libyaml), then the overrides "section.key=value" in order. Refuses an unknown
+ * key (with the likeliest meant one), a wrong type, a value out of range, a duplicate key, anchors
+ * and multiple documents, naming file, line, key, value and what is allowed (TT_EUSER); an
+ * unreadable file is TT_EUSER too. `path` NULL: overrides only. Local. */
+tt_code tt_config_load(tt_config *config, const char *path, int overrides, char *const *override,
+                       tt_err *err);
+
+/* Same from text already in memory (a checkpoint's /config); `name` appears in errors. */
+tt_code tt_config_parse(tt_config *config, const char *name, const char *text, tt_err *err);
+
+/* Sets one key from its text; `where` is named in errors. */
+tt_code tt_config_set(tt_config *config, const char *where, const char *path, const char *value,
+                      tt_err *err);
+
+/* All keys as YAML that tt_config_parse reads back to equal values. scope_global_only leaves
+ * TT_LOCAL rows out: this text must be equal on all ranks. */
+void tt_config_text(const tt_config *config, bool scope_global_only, tt_text *out);
+
+/* One value as text ("0.0006", "true", "bf16"), as tt_config_text writes it. */
+void tt_config_value(const tt_config *config, const tt_option *option, tt_text *out);
+
+/* Compares the TT_TRAJECTORY rows of a stored and a new config: TT_EUSER naming the first key that
+ * changed with both values. */
+tt_code tt_config_same_trajectory(const tt_config *stored, const tt_config *now, tt_err *err);
+
+/* The table for people (`tutti options`) or as Markdown. */
+void tt_options_table(bool markdown, tt_text *out);
+
+#endif

@@ -1,0 +1,36 @@
+/* text.h: strings that grow, numbers that parse the same in every locale, names that nearly match. */
+#ifndef TUTTI_BASE_TEXT_H
+#define TUTTI_BASE_TEXT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tutti/base/status.h"
+
+/* A growing string, owned; zero-initialise, free with tt_text_free. `data` is always terminated
+ * once something was added. Running out of memory sets `failed`, checked once at the end. */
+typedef struct tt_text {
+    char *data;
+    size_t length, capacity;
+    bool failed;
+} tt_text;
+
+void tt_text_add(tt_text *text, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void tt_text_add_bytes(tt_text *text, const char *bytes, size_t length);
+/* The string as a JSON string literal, quotes included; invalid UTF-8 becomes U+FFFD. */
+void tt_text_add_json(tt_text *text, const char *value);
+void tt_text_free(tt_text *text);
+
+/* Whole-string parses, C locale, no white space; false when the text is anything else, is out of
+ * the type's range, or (double) is not finite. */
+bool tt_parse_int(const char *text, int64_t *out);
+bool tt_parse_double(const char *text, double *out);
+
+/* Damerau-Levenshtein distance, for "did you mean". */
+int tt_edit_distance(const char *a, const char *b);
+
+/* "1.5 GiB", "12.0 MiB" into out. */
+void tt_human_bytes(double bytes, char out[32]);
+
+#endif

@@ -1,0 +1,54 @@
+/* world.h: who is here, and how all of them decide together.
+ *
+ * Owns MPI. One tt_world lives in main. A collective function returns the same code on every rank;
+ * that is what tt_agree is for (decision 11).
+ *
+ * Reads the MPI environment; next: dist/cut.h, dist/reduce.h. */
+#ifndef TUTTI_DIST_WORLD_H
+#define TUTTI_DIST_WORLD_H
+
+#include <stdint.h>
+
+#include "tutti/base/status.h"
+
+typedef struct tt_wire { /* counted since tt_world_open; the step reports differences */
+    int64_t calls, bytes; /* calls to MPI collectives; payload bytes of this rank */
+    double seconds;       /* inside them */
+} tt_wire;
+
+typedef struct tt_world {
+    int rank, size;             /* r, R */
+    int local_rank, local_size; /* among the ranks of this node */
+    void *comm;                 /* MPI_Comm *, owned; see dist/mpi_comm.h */
+    tt_wire wire;
+} tt_world;
+
+/* MPI_Init_thread(FUNNELED); errors return instead of aborting. Collective. */
+tt_code tt_world_open(tt_world *world, int *argc, char ***argv, tt_err *err);
+/* Finalizes when open. Collective. */
+void tt_world_close(tt_world *world);
+/* Ends the job on all ranks at once with this exit code: only when ranks can no longer agree. */
+void tt_world_abort(tt_world *world, int code);
+
+/* All ranks return the code (and err text) of the lowest rank that failed, TT_OK when none did. The
+ * text is prefixed with "rank N: " when not every rank failed alike. Collective; `rc` is this rank's
+ * own result and err its own text. A NULL world (single process, no MPI) just returns rc. */
+tt_code tt_agree(tt_world *world, tt_code rc, tt_err *err);
+
+/* TT_EUSER on all ranks unless `text` is the same on all; names the first line that differs, with
+ * both values and ranks. Collective. `what` names the thing ("configuration"). */
+tt_code tt_agree_text(tt_world *world, const char *what, const char *text, tt_err *err);
+
+/* In-place reductions of small vectors over all ranks. Collective; counted in world->wire. */
+tt_code tt_sum_f64(tt_world *world, double *values, int count, tt_err *err);
+tt_code tt_max_f64(tt_world *world, double *values, int count, tt_err *err);
+tt_code tt_barrier(tt_world *world, tt_err *err);
+
+/* Threads per rank that fill the node: processors of this rank's mask divided by the number of local
+ * ranks that share the mask, at least 1. Collective over the node. */
+int tt_world_threads(tt_world *world);
+
+/* "Open MPI v4.1.4 ..." first line of the library's version; out[n]. Needs no open world. */
+void tt_mpi_version(char *out, int n);
+
+#endif

@@ -1,0 +1,182 @@
+/* kernels.h: the compute table.
+ *
+ * One const table of function pointers per ISA and storage format, laid over the portable reference:
+ * an entry an ISA does not have is taken from the table below it, so a missing kernel is slow, never
+ * absent. The reference is the specification. TUTTI_ISA picks; `guard` wraps any table.
+ *
+ * Letters: M = rows (tokens, B*T), C channels, F feed-forward width, V vocabulary, H heads, G
+ * key-value heads, D head size, T tokens per sequence, B sequences. "act" marks elements of the
+ * table's storage format (tt_ops.format: TT_BF16 or TT_FP32); everything else has the C type shown.
+ * Matrices are row-major and dense. Each argument is in, out (overwritten, may hold anything) or
+ * inout. No kernel allocates, logs or keeps state; scratch comes from ctx->workspace.
+ *
+ * Invariants (tests hold every table to them):
+ *  - results do not depend on ctx->threads;
+ *  - row i of a row-wise kernel or of gemm_nt / gemm_nn depends only on row i of its inputs and on
+ *    the weights, with an order of operations that does not depend on M;
+ *  - sums over rows (gemm_tn, bias_grad, gains) run in row order, leaf by leaf, where a leaf is
+ *    `leaf` consecutive rows (one sequence): a leaf is summed from zero in an order that depends on
+ *    nothing but the leaf, then added once to the accumulator;
+ *  - no reads or writes outside the stated shapes; inputs never change;
+ *  - FP32 accumulation throughout; norms, softmax, loss and the optimizer compute in FP32.
+ *
+ * Reads views of model memory, writes the same; next: model/model.h calls these. */
+#ifndef TUTTI_KERNELS_KERNELS_H
+#define TUTTI_KERNELS_KERNELS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tutti/base/rng.h"
+#include "tutti/base/status.h"
+#include "tutti/numerics/format.h"
+
+typedef struct tt_ops tt_ops;
+
+/* What a kernel may use besides its arguments. Owned by the trainer; one per process. */
+typedef struct tt_ctx {
+    const tt_ops *ops;  /* the selected table, for kernels made of kernels */
+    const tt_ops *base; /* set by guard: the table it wraps; else NULL */
+    int threads;        /* team size, >= 1 */
+    unsigned char *workspace; /* TT_ALIGN-aligned scratch, contents undefined between calls */
+    size_t workspace_bytes;   /* >= ops->workspace(dims, threads) */
+    void (*violation)(const char *op, const char *what); /* guard calls this; NULL: print, abort */
+} tt_ctx;
+
+/* Dropout by counter. Element e of sample s at a site is kept when its 32-bit random value is >=
+ * the threshold; kept values are multiplied by scale = 1 / (1 - p). NULL pointer or threshold 0: no
+ * dropout. */
+typedef struct tt_dropout {
+    tt_key key;            /* tt_rng_key(seed, TT_RNG_DROPOUT, step) */
+    uint64_t site;         /* which dropout of which layer: layer * 8 + place */
+    uint32_t threshold;    /* p * 2^32 */
+    float scale;           /* 1 / (1 - p) */
+    const int64_t *sample; /* [B] global sample index of each sequence (borrowed) */
+} tt_dropout;
+/* Stream of sample s at a site: the pair packed as one 64-bit number. */
+static inline uint64_t tt_dropout_stream(int64_t sample, uint64_t site)
+{
+    return (uint64_t)sample * 4096u + site;
+}
+/* Random word of element e: word e % 4 of block e / 4. Row-wise sites: e = t * C + c. Attention:
+ * e = (h * T_max + t) * T_max + j with T_max = the context, so masks do not depend on the length. */
+
+typedef struct tt_adamw {
+    float lr, beta1, beta2, eps, weight_decay;
+    float correction1, correction2; /* 1 - beta^t */
+    float grad_scale;               /* multiplies every gradient first: clip / tokens */
+} tt_adamw;
+
+/* Largest extents a run will use, for sizing scratch. */
+typedef struct tt_extents {
+    int64_t rows, tokens, channels, ffn, vocab, heads, head_size;
+} tt_extents;
+
+/* The list of operations. X(name, return type, arguments after tt_ctx *ctx). Table struct, overlay,
+ * "which ISA serves what" and guard all come from it; order = order of first use in a step.
+ *
+ * embed          x[M,C] out act = wte[token] + wpe[t]; then dropout.                 rows m = b*T+t
+ * norm           y[M,C] out act, mean[M], rstd[M] out; layer norm of x[M,C] act with gain[C],
+ *                bias[C] act; eps 1e-5.
+ * gemm_nt        y[M,N] out act = x[M,K] act . w[N,K]^T act + bias[N] act (NULL: none)
+ * gemm_nt_f32    y[M,N] out float = x[M,K] . w[N,K]^T                          (logits)
+ * attention      o[M,H*D] out act, lse[B,H,T] out: causal softmax(q k^T / sqrt D) v, of
+ *                qkv[M,(H+2G)*D] act, heads in order q.. k.. v..; dropout on the probabilities.
+ * residual       y[M,C] out act = a[M,C] act + dropout(b[M,C] act)
+ * gelu           y[n] out act = tanh-GELU(x[n] act)
+ * head_loss      loss_sum, count inout: += sum and number over rows with target >= 0 of
+ *                -log softmax(x w^T)[target], columns vocab_used.. of w take no part. When dx is not
+ *                NULL: dx[M,C] out act and gw[V,C] inout += gradient of the sum times `scale`.
+ *                row_loss[M] out (NULL: not wanted), 0 where target < 0.
+ * gelu_grad      dx[n] out act = dy[n] act * GELU'(x[n] act). dx may equal dy.
+ * residual_grad  db[M,C] out act = dropout mask applied to dy[M,C] act. (da is dy itself.)
+ * gemm_nn        dx[M,K] out act = dy[M,N] act . w[N,K] act
+ * gemm_tn        gw[N,K] inout float += dy[M,N]^T act . x[M,K] act
+ * bias_grad      gb[N] inout float += column sums of dy[M,N] act
+ * norm_grad      dx[M,C] inout act += gradient through the norm; ggain[C], gbias[C] inout float
+ * attention_grad dqkv[M,(H+2G)*D] out act from d_o[M,H*D], o, qkv, lse; recomputes probabilities
+ * embed_grad     gwte[V,C], gwpe[T,C] inout float += dropout mask applied to dx[M,C] act, in row order
+ * sum_squares    sum of x[n]^2 in double; NaN or Inf in gives a non-finite result
+ * adamw          master[n], m[n], v[n] inout float; g[n] in float, un-normalised;
+ *                w[n] out act = rounded master. decoupled decay, PyTorch's order of operations.
+ * to_act         y[n] out act = rounded x[n] float
+ * from_act       y[n] out float = x[n] act
+ * peak           FLOP/s of the unit that serves gemm, measured for about `seconds` on all threads */
+#define TT_OPS(X)                                                                                  \
+    X(embed, void, (tt_ctx * ctx, void *x, const void *wte, const void *wpe,                       \
+                    const int32_t *token, int64_t B, int64_t T, int64_t C, const tt_dropout *drop)) \
+    X(norm, void, (tt_ctx * ctx, void *y, float *mean, float *rstd, const void *x,                 \
+                   const void *gain, const void *bias, int64_t M, int64_t C))                      \
+    X(gemm_nt, void, (tt_ctx * ctx, void *y, const void *x, const void *w, const void *bias,       \
+                      int64_t M, int64_t N, int64_t K))                                            \
+    X(gemm_nt_f32, void, (tt_ctx * ctx, float *y, const void *x, const void *w, int64_t M,         \
+                          int64_t N, int64_t K))                                                   \
+    X(attention, void, (tt_ctx * ctx, void *o, float *lse, const void *qkv, int64_t B, int64_t T,  \
+                        int64_t H, int64_t G, int64_t D, int64_t T_max, const tt_dropout *drop))   \
+    X(residual, void, (tt_ctx * ctx, void *y, const void *a, const void *b, int64_t B, int64_t T,  \
+                       int64_t C, const tt_dropout *drop))                                         \
+    X(gelu, void, (tt_ctx * ctx, void *y, const void *x, int64_t n))                               \
+    X(head_loss, void, (tt_ctx * ctx, double *loss_sum, int64_t *count, float *row_loss, void *dx, \
+                        float *gw, const void *x, const void *w, const int32_t *target, int64_t M, \
+                        int64_t V, int64_t vocab_used, int64_t C, int64_t leaf, float scale))      \
+    X(gelu_grad, void, (tt_ctx * ctx, void *dx, const void *dy, const void *x, int64_t n))         \
+    X(residual_grad, void, (tt_ctx * ctx, void *db, const void *dy, int64_t B, int64_t T,          \
+                            int64_t C, const tt_dropout *drop))                                    \
+    X(gemm_nn, void, (tt_ctx * ctx, void *dx, const void *dy, const void *w, int64_t M, int64_t N, \
+                      int64_t K))                                                                  \
+    X(gemm_tn, void, (tt_ctx * ctx, float *gw, const void *dy, const void *x, int64_t M,           \
+                      int64_t N, int64_t K, int64_t leaf))                                         \
+    X(bias_grad, void, (tt_ctx * ctx, float *gb, const void *dy, int64_t M, int64_t N,             \
+                        int64_t leaf))                                                             \
+    X(norm_grad, void, (tt_ctx * ctx, void *dx, float *ggain, float *gbias, const void *dy,        \
+                        const void *x, const void *gain, const float *mean, const float *rstd,     \
+                        int64_t M, int64_t C, int64_t leaf))                                       \
+    X(attention_grad, void, (tt_ctx * ctx, void *dqkv, const void *d_o, const void *o,             \
+                             const void *qkv, const float *lse, int64_t B, int64_t T, int64_t H,   \
+                             int64_t G, int64_t D, int64_t T_max, const tt_dropout *drop))         \
+    X(embed_grad, void, (tt_ctx * ctx, float *gwte, float *gwpe, const void *dx,                   \
+                         const int32_t *token, int64_t B, int64_t T, int64_t C,                    \
+                         const tt_dropout *drop))                                                  \
+    X(sum_squares, double, (tt_ctx * ctx, const float *x, int64_t n))                              \
+    X(adamw, void, (tt_ctx * ctx, float *master, float *m, float *v, void *w, const float *g,      \
+                    int64_t n, const tt_adamw *step))                                              \
+    X(to_act, void, (tt_ctx * ctx, void *y, const float *x, int64_t n))                            \
+    X(from_act, void, (tt_ctx * ctx, float *y, const void *x, int64_t n))                          \
+    X(peak, double, (tt_ctx * ctx, double seconds))
+
+#define TT_OP_FIELD(name, type, args) type(*name) args;
+#define TT_OP_COUNT(name, type, args) +1
+enum { TT_OP_TOTAL = 0 TT_OPS(TT_OP_COUNT) };
+
+struct tt_ops {
+    const char *isa;       /* "ref", "avx2", "avx512bf16", "guard:avx2" */
+    tt_format format;      /* of act */
+    /* Scratch bytes that these kernels need for these extents and threads. NULL: none. */
+    size_t (*workspace)(const tt_extents *extents, int threads);
+    TT_OPS(TT_OP_FIELD)
+    const char *from[TT_OP_TOTAL]; /* set by tt_kernels_select: which ISA serves entry i */
+};
+
+/* Lays the tables that this processor supports over the reference, up to the one named by `isa`
+ * (NULL or "": the best), for one storage format. "guard" or "guard:<isa>" wraps the result; then
+ * `guarded`, owned by the caller and outliving ctx, receives the wrapped table (goes to ctx->base).
+ * An unknown or unsupported name is TT_EUSER, listing what this processor can do. */
+tt_code tt_kernels_select(tt_ops *ops, tt_ops *guarded, tt_format format, const char *isa,
+                          tt_err *err);
+
+/* Scratch for a selected (possibly guarded) table. */
+size_t tt_kernels_workspace(const tt_ops *ops, const tt_ops *guarded, const tt_extents *extents,
+                            int threads);
+
+/* Runs small odd shapes of every operation that another library serves (OpenBLAS) against the
+ * reference; TT_EWORLD naming library, operation and shape when they differ. */
+tt_code tt_kernels_self_test(tt_ctx *ctx, tt_err *err);
+
+/* "avx2 (gemm: avx2, ...)" one line for start-up and `tutti version`; static names only. */
+const char *tt_kernels_best_isa(void);
+int tt_kernels_isa_list(const char **names, int room); /* supported here, weakest first */
+const char *tt_kernels_blas(void); /* "OpenBLAS 0.3.21 Zen ..." */
+extern const char *const tt_op_names[TT_OP_TOTAL];
+
+#endif

@@ -1,0 +1,67 @@
+/* model.h: the gpt2 transformer: forward and backward of one micro-batch. Never sees MPI.
+ *
+ *     x_0 = dropout(wte[token] + wpe[t])
+ *     x'_l = x_l + dropout(proj(attention(qkv(norm_1(x_l)))))
+ *     x_{l+1} = x'_l + dropout(proj(gelu(fc(norm_2(x'_l)))))
+ *     loss = sum over valid targets of -log softmax(norm_f(x_L) wte^T)[target]
+ *
+ * Weights, activations and their gradients are in the compute format (act); parameter gradients are
+ * FP32 and are added to, un-normalised.
+ *
+ * Invariant: after tt_model_open nothing is allocated; results do not depend on threads.
+ *
+ * Reads tt_batch-shaped pointers and weights, writes gradients and the loss pair; next:
+ * dist/reduce.h through on_grad_ready. */
+#ifndef TUTTI_MODEL_MODEL_H
+#define TUTTI_MODEL_MODEL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tutti/base/memory.h"
+#include "tutti/base/status.h"
+#include "tutti/kernels/kernels.h"
+#include "tutti/model/params.h"
+
+typedef struct tt_loss { /* a pair until printed */
+    double sum;    /* nats over valid targets */
+    int64_t count; /* valid targets */
+} tt_loss;
+
+typedef struct tt_model tt_model;
+
+/* Bytes of activations for micro-batches of B sequences of T tokens, with and without backward. */
+size_t tt_model_activation_bytes(const tt_shape *shape, int64_t B, int64_t T, size_t act_bytes,
+                                 bool backward);
+/* Scratch extents for tt_kernels_workspace. */
+tt_extents tt_model_extents(const tt_shape *shape, int64_t B, int64_t T);
+
+/* Multiply-add FLOPs (2 per pair) of one token, forward plus backward: 6 * matmul weights (head
+ * included) + 6 * L * C * T. */
+double tt_model_flops_per_token(const tt_shape *shape, const tt_params *params);
+
+/* weights[N] act, borrowed; gradient[N] float, borrowed, NULL for evaluation only; ctx borrowed;
+ * activations are taken from arena. */
+tt_code tt_model_open(tt_model **model, const tt_shape *shape, const tt_params *params, tt_ctx *ctx,
+                      const void *weights, float *gradient, int64_t B, int64_t T, tt_arena *arena,
+                      tt_err *err);
+void tt_model_close(tt_model *model);
+
+typedef void (*tt_grad_ready)(void *user, int stage); /* stage's gradient is final */
+
+/* One micro-batch: loss += (sum, count), gradient += d(sum)/d(weights). token[B,T], target[B,T] (-1:
+ * masked), sample[B]. Dropout is keyed by (seed, step, sample). on_grad_ready may be NULL. `scale`
+ * multiplies the gradient of the loss sum (1; the loss scaler's place). */
+void tt_model_train(tt_model *model, const int32_t *token, const int32_t *target,
+                    const int64_t *sample, int64_t B, int64_t T, uint64_t seed, int64_t step,
+                    float scale, tt_loss *loss, tt_grad_ready on_grad_ready, void *user);
+
+/* Loss without dropout and without gradient; loss += (sum, count). */
+void tt_model_eval(tt_model *model, const int32_t *token, const int32_t *target, int64_t B,
+                   int64_t T, tt_loss *loss);
+
+/* Logits of the token after token[n], n <= T of open: logits[vocab_used] float. */
+void tt_model_next(tt_model *model, const int32_t *token, int64_t n, float *logits);
+
+#endif

@@ -1,0 +1,63 @@
+/* params.h: the parameter table. Offsets, stages (buckets), optimizer groups, checkpoint and export
+ * names all come from it; nothing is decided by position or by matching names.
+ *
+ * The flat vector holds the parameters in table order, each at a multiple of TT_ALIGN / 2 = 32
+ * elements; gaps hold zeros, get no gradient and stay zero. Tied parameters share an offset: the
+ * table lists them once (the head of a tied model has no row).
+ *
+ * Stages ascend in the order of forward: 0 = embeddings, 1..L = blocks, L+1 = final norm (and head
+ * when untied). Backward finishes them in descending order. */
+#ifndef TUTTI_MODEL_PARAMS_H
+#define TUTTI_MODEL_PARAMS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "tutti/base/options.h"
+#include "tutti/base/status.h"
+
+/* The model's shape, resolved from the configuration (zeros filled in) and checked. */
+typedef struct tt_shape {
+    int64_t L, H, G, D, C, F, T;
+    int64_t V;          /* rows of wte: model.vocab */
+    int64_t vocab_used; /* ids that exist in the data: columns beyond take no part */
+    double dropout;
+    bool tied;
+} tt_shape;
+
+/* data_vocab: of the token file (0: unknown, V is then taken as used). Refuses (TT_EUSER) heads that
+ * do not divide channels, kv_heads that do not divide heads, vocab below data_vocab. */
+tt_code tt_shape_resolve(tt_shape *shape, const tt_config *config, int64_t data_vocab, tt_err *err);
+
+typedef enum tt_init { TT_INIT_ZERO, TT_INIT_ONE, TT_INIT_NORMAL } tt_init;
+
+typedef struct tt_param {
+    char name[TT_NAME]; /* "h.0.attn.qkv.weight" */
+    int dims;           /* 1 or 2 */
+    int64_t dim[2];
+    int64_t offset, count; /* elements in the flat vector */
+    tt_init init;
+    float init_std;
+    bool decay; /* weight decay applies: matrices only */
+    int stage;
+} tt_param;
+
+typedef struct tt_params {
+    int count;
+    tt_param *param;    /* [count], owned */
+    int64_t total;      /* N with gaps: length of the flat vector, multiple of 64 */
+    int64_t trained;    /* N without gaps */
+    int stages;         /* L + 2 */
+    int64_t *stage_end; /* [stages], owned */
+} tt_params;
+
+tt_code tt_params_make(tt_params *params, const tt_shape *shape, tt_err *err);
+void tt_params_free(tt_params *params);
+const tt_param *tt_params_find(const tt_params *params, const char *name); /* NULL: none */
+
+/* Initial values of flat elements [first, first+count) into out[count]: a function of (seed,
+ * parameter, element) only. GPT-2's: normal 0.02, residual projections 0.02 / sqrt(2 L). */
+void tt_params_init(const tt_params *params, uint64_t seed, int64_t first, int64_t count,
+                    float *out);
+
+#endif

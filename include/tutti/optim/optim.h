@@ -1,0 +1,32 @@
+/* optim.h: AdamW with decoupled decay, schedules, clipping. Gets the norm as a number.
+ *
+ * Reads the reduced gradient and the rank's master, m, v; writes them and the act weights of the same
+ * ranges; next: dist/reduce.h (gather). */
+#ifndef TUTTI_OPTIM_OPTIM_H
+#define TUTTI_OPTIM_OPTIM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "tutti/base/options.h"
+#include "tutti/base/status.h"
+#include "tutti/kernels/kernels.h"
+
+/* Checks what single rows cannot (warmup <= steps, min_lr <= lr, lr_scaling needs lr_sequences). */
+tt_code tt_optim_check(const tt_config *config, tt_err *err);
+
+/* Learning rate of step s (0-based, counts optimizer steps, also skipped ones). Warm-up is linear:
+ * step s uses lr * (s+1) / warmup while s < warmup. Then over the remaining steps: constant; cosine
+ * or linear from lr to min_lr at the last step; wsd: constant, then linear to min_lr over the last
+ * `decay` steps. lr is first scaled by (sequences / lr_sequences), linearly or as its root. */
+double tt_learning_rate(const tt_config *config, int64_t sequences, int64_t step);
+
+/* Factor for the clipped mean gradient: norm is of the mean gradient; 1 when clip is 0 or norm <=
+ * clip. */
+double tt_clip_factor(double norm, double clip);
+
+/* The constants of update number t (from 1; counts applied updates) for one group. */
+tt_adamw tt_adamw_step(const tt_config *config, double lr, int64_t t, bool decay,
+                       double grad_scale);
+
+#endif
