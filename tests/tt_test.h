@@ -16,15 +16,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TT_TEST_MAIN(make_suite)                                                                   \
-    int main(void)                                                                                 \
-    {                                                                                              \
-        SRunner *runner = srunner_create(make_suite());                                            \
-        srunner_set_fork_status(runner, CK_NOFORK);                                                \
-        srunner_run_all(runner, CK_NORMAL);                                                        \
-        int failed = srunner_ntests_failed(runner);                                                \
-        srunner_free(runner);                                                                      \
-        return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;                                          \
+#define TT_TEST_MAIN(make_suite)                          \
+    int main(void)                                        \
+    {                                                     \
+        SRunner *runner = srunner_create(make_suite());   \
+        srunner_set_fork_status(runner, CK_NOFORK);       \
+        srunner_run_all(runner, CK_NORMAL);               \
+        int failed = srunner_ntests_failed(runner);       \
+        srunner_free(runner);                             \
+        return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE; \
     }
 
 #ifdef TT_MPI_TEST
@@ -42,21 +42,21 @@ static inline bool tt_all(bool ok)
     return all != 0;
 }
 
-#define TT_MPI_TEST_MAIN(make_suite)                                                               \
-    int main(int argc, char **argv)                                                                \
-    {                                                                                              \
-        tt_err err;                                                                                \
-        if (tt_world_open(&tt_test_world, &argc, &argv, &err) != TT_OK) {                          \
-            fprintf(stderr, "%s\n", err.text);                                                     \
-            return EXIT_FAILURE;                                                                   \
-        }                                                                                          \
-        SRunner *runner = srunner_create(make_suite());                                            \
-        srunner_set_fork_status(runner, CK_NOFORK);                                                \
-        srunner_run_all(runner, tt_test_world.rank == 0 ? CK_NORMAL : CK_SILENT);                  \
-        bool passed = tt_all(srunner_ntests_failed(runner) == 0);                                  \
-        srunner_free(runner);                                                                      \
-        tt_world_close(&tt_test_world);                                                            \
-        return passed ? EXIT_SUCCESS : EXIT_FAILURE;                                               \
+#define TT_MPI_TEST_MAIN(make_suite)                                              \
+    int main(int argc, char **argv)                                               \
+    {                                                                             \
+        tt_err err;                                                               \
+        if (tt_world_open(&tt_test_world, &argc, &argv, &err) != TT_OK) {         \
+            fprintf(stderr, "%s\n", err.text);                                    \
+            return EXIT_FAILURE;                                                  \
+        }                                                                         \
+        SRunner *runner = srunner_create(make_suite());                           \
+        srunner_set_fork_status(runner, CK_NOFORK);                               \
+        srunner_run_all(runner, tt_test_world.rank == 0 ? CK_NORMAL : CK_SILENT); \
+        bool passed = tt_all(srunner_ntests_failed(runner) == 0);                 \
+        srunner_free(runner);                                                     \
+        tt_world_close(&tt_test_world);                                           \
+        return passed ? EXIT_SUCCESS : EXIT_FAILURE;                              \
     }
 #endif
 

@@ -25,7 +25,8 @@ enum { TT_PATH = 1024, TT_NAME = 64 };
 typedef struct tt_config {
     struct {
         char arch[TT_NAME];
-        int64_t layers, heads, kv_heads, channels, ffn, vocab, context; /* kv_heads, ffn, vocab: 0 = from the others */
+        int64_t layers, heads, kv_heads, channels, ffn, vocab,
+            context; /* kv_heads, ffn, vocab: 0 = from the others */
         double dropout;
         bool tie_embeddings;
     } model;
@@ -41,7 +42,7 @@ typedef struct tt_config {
         char name[TT_NAME];
         double lr, beta1, beta2, eps, weight_decay, clip;
         char schedule[TT_NAME]; /* constant | cosine | linear | wsd */
-        int64_t warmup, decay;  /* optimizer steps; decay: length of wsd's last phase, 0 = a fifth */
+        int64_t warmup, decay; /* optimizer steps; decay: length of wsd's last phase, 0 = a fifth */
         double min_lr;
         char lr_scaling[TT_NAME]; /* none | linear | sqrt, against lr_sequences */
         int64_t lr_sequences;
@@ -68,7 +69,13 @@ typedef struct tt_config {
     } run;
 } tt_config;
 
-typedef enum tt_option_type { TT_OPT_INT, TT_OPT_REAL, TT_OPT_BOOL, TT_OPT_STRING, TT_OPT_CHOICE } tt_option_type;
+typedef enum tt_option_type {
+    TT_OPT_INT,
+    TT_OPT_REAL,
+    TT_OPT_BOOL,
+    TT_OPT_STRING,
+    TT_OPT_CHOICE
+} tt_option_type;
 
 typedef enum tt_option_scope {
     TT_GLOBAL, /* must be equal on all ranks */
@@ -89,7 +96,8 @@ typedef struct tt_option {
     const char *preset; /* default, written as in YAML; NULL: required by train and plan */
     double low, high;   /* inclusive range of numbers */
     bool open_low;      /* low itself is not allowed */
-    const char *choices; /* "bf16|fp32" for TT_OPT_CHOICE and for a TT_OPT_BOOL that has only one value today; else NULL */
+    const char *
+        choices; /* "bf16|fp32" for TT_OPT_CHOICE and for a TT_OPT_BOOL that has only one value today; else NULL */
     tt_option_scope scope;
     tt_option_resume resume;
     const char *help; /* one line, with the unit */

@@ -30,12 +30,12 @@ tt_code tt_fail(tt_err *err, tt_code code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
 /* The idiom of the house: `tt_code rc = TT_OK;` first, `out:` last, TT_TRY between. */
-#define TT_TRY(call)                                                                               \
-    do {                                                                                           \
-        rc = (call);                                                                               \
-        if (rc != TT_OK) {                                                                         \
-            goto out;                                                                              \
-        }                                                                                          \
+#define TT_TRY(call)       \
+    do {                   \
+        rc = (call);       \
+        if (rc != TT_OK) { \
+            goto out;      \
+        }                  \
     } while (0)
 
 #endif

@@ -73,11 +73,11 @@ tt_code tt_ckpt_info(const char *path, tt_text *out, tt_err *err);   /* aligned 
 tt_code tt_ckpt_verify(const char *path, tt_text *out, tt_err *err); /* recomputes every digest */
 
 typedef struct tt_group_diff {
-    char group[32];       /* "params", "adam_m", "adam_v", "grads", "state" */
-    double largest;       /* largest over tensors of max|a-b| / max(|a|, |b|) */
-    char tensor[96];      /* where */
-    double l2;            /* ||a-b|| / ||b|| over the whole group */
-    int64_t different;    /* elements that differ */
+    char group[32];    /* "params", "adam_m", "adam_v", "grads", "state" */
+    double largest;    /* largest over tensors of max|a-b| / max(|a|, |b|) */
+    char tensor[96];   /* where */
+    double l2;         /* ||a-b|| / ||b|| over the whole group */
+    int64_t different; /* elements that differ */
 } tt_group_diff;
 
 /* Compares two files; *identical when every tensor and scalar is bit-identical. Files with different

@@ -23,10 +23,10 @@
 
 /* The batch of one optimizer step, resolved. */
 typedef struct tt_split {
-    int64_t sequences; /* S: per step over all ranks */
-    int64_t micro;     /* B: per micro-batch and rank */
-    int64_t accumulate;/* K: micro-batches per rank and step */
-    int ranks;         /* R */
+    int64_t sequences;  /* S: per step over all ranks */
+    int64_t micro;      /* B: per micro-batch and rank */
+    int64_t accumulate; /* K: micro-batches per rank and step */
+    int ranks;          /* R */
 } tt_split;
 
 /* Any two of sequences, micro, accumulate (0 = not given) give the third; with R ranks S = B*K*R.
@@ -36,12 +36,12 @@ tt_code tt_split_resolve(tt_split *split, int64_t sequences, int64_t micro, int6
 
 /* A source of samples: a part of a token file seen through a mode. */
 typedef struct tt_sampler {
-    tt_tokens *tokens;   /* borrowed */
-    bool documents;      /* data.mode */
-    bool shuffle;        /* false for evaluation: sample i is window or document i */
+    tt_tokens *tokens; /* borrowed */
+    bool documents;    /* data.mode */
+    bool shuffle;      /* false for evaluation: sample i is window or document i */
     uint64_t seed;
-    int64_t context;     /* T */
-    int64_t samples;     /* n */
+    int64_t context; /* T */
+    int64_t samples; /* n */
 } tt_sampler;
 
 /* Fails (TT_EUSER) when the part is shorter than one sequence. */

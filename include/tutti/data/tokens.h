@@ -17,18 +17,18 @@
 #include "tutti/data/tokenizer.h"
 
 typedef struct tt_tokens_build {
-    const char *out;           /* path of the file to write */
-    const char *tokenizer;     /* "bytes" */
-    double valid_fraction;     /* [0, 1): documents held out, chosen by tt_permute with `seed` */
+    const char *out;       /* path of the file to write */
+    const char *tokenizer; /* "bytes" */
+    double valid_fraction; /* [0, 1): documents held out, chosen by tt_permute with `seed` */
     uint64_t seed;
     int inputs;
-    char *const *input;        /* files or folders (walked in sorted order; hidden and binary files
+    char *const *input; /* files or folders (walked in sorted order; hidden and binary files
                                   (a NUL byte) are skipped and counted) */
 } tt_tokens_build;
 
 typedef struct tt_tokens_summary {
     int64_t documents, tokens, valid_documents, valid_tokens, vocab, skipped_files;
-    double entropy_nats;       /* order-0 entropy of the training part, nats per token */
+    double entropy_nats; /* order-0 entropy of the training part, nats per token */
     int64_t longest_document;
     char tokenizer[64];
 } tt_tokens_summary;

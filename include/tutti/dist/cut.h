@@ -44,9 +44,9 @@ void tt_buckets_free(tt_buckets *buckets);
  * zero 0: every bucket whole, local offset = flat offset. zero 1: its pieces, one after another. */
 typedef struct tt_shard {
     int count;
-    tt_range *range; /* [count], one per bucket, may be empty, owned */
-    int64_t *local;  /* [count] offset of range[i].first in the rank's arrays, owned */
-    int64_t elements;/* length of the rank's arrays */
+    tt_range *range;  /* [count], one per bucket, may be empty, owned */
+    int64_t *local;   /* [count] offset of range[i].first in the rank's arrays, owned */
+    int64_t elements; /* length of the rank's arrays */
 } tt_shard;
 
 tt_code tt_shard_make(tt_shard *shard, const tt_buckets *buckets, int zero, int rank, int ranks,

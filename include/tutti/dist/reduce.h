@@ -23,7 +23,8 @@ typedef struct tt_reduce {
     int next;                  /* buckets next+1.. are already reduced (they go from the end) */
 } tt_reduce;
 
-void tt_reduce_begin(tt_reduce *reduce, tt_world *world, const tt_buckets *buckets, float *gradient);
+void tt_reduce_begin(tt_reduce *reduce, tt_world *world, const tt_buckets *buckets,
+                     float *gradient);
 /* Stage and all above it are final on this rank: reduces what has become ready. Collective. */
 tt_code tt_reduce_ready(tt_reduce *reduce, int stage, tt_err *err);
 /* Reduces what is left and waits for all. Collective. */

@@ -11,7 +11,7 @@
 
 #include "tutti/base/status.h"
 
-typedef struct tt_wire { /* counted since tt_world_open; the step reports differences */
+typedef struct tt_wire {  /* counted since tt_world_open; the step reports differences */
     int64_t calls, bytes; /* calls to MPI collectives; payload bytes of this rank */
     double seconds;       /* inside them */
 } tt_wire;

@@ -36,9 +36,9 @@ typedef struct tt_ops tt_ops;
 
 /* What a kernel may use besides its arguments. Owned by the trainer; one per process. */
 typedef struct tt_ctx {
-    const tt_ops *ops;  /* the selected table, for kernels made of kernels */
-    const tt_ops *base; /* set by guard: the table it wraps; else NULL */
-    int threads;        /* team size, >= 1 */
+    const tt_ops *ops;        /* the selected table, for kernels made of kernels */
+    const tt_ops *base;       /* set by guard: the table it wraps; else NULL */
+    int threads;              /* team size, >= 1 */
     unsigned char *workspace; /* TT_ALIGN-aligned scratch, contents undefined between calls */
     size_t workspace_bytes;   /* >= ops->workspace(dims, threads) */
     void (*violation)(const char *op, const char *what); /* guard calls this; NULL: print, abort */
@@ -103,46 +103,57 @@ typedef struct tt_extents {
  * to_act         y[n] out act = rounded x[n] float
  * from_act       y[n] out float = x[n] act
  * peak           FLOP/s of the unit that serves gemm, measured for about `seconds` on all threads */
-#define TT_OPS(X)                                                                                  \
-    X(embed, void, (tt_ctx * ctx, void *x, const void *wte, const void *wpe,                       \
-                    const int32_t *token, int64_t B, int64_t T, int64_t C, const tt_dropout *drop)) \
-    X(norm, void, (tt_ctx * ctx, void *y, float *mean, float *rstd, const void *x,                 \
-                   const void *gain, const void *bias, int64_t M, int64_t C))                      \
-    X(gemm_nt, void, (tt_ctx * ctx, void *y, const void *x, const void *w, const void *bias,       \
-                      int64_t M, int64_t N, int64_t K))                                            \
-    X(gemm_nt_f32, void, (tt_ctx * ctx, float *y, const void *x, const void *w, int64_t M,         \
-                          int64_t N, int64_t K))                                                   \
-    X(attention, void, (tt_ctx * ctx, void *o, float *lse, const void *qkv, int64_t B, int64_t T,  \
-                        int64_t H, int64_t G, int64_t D, int64_t T_max, const tt_dropout *drop))   \
-    X(residual, void, (tt_ctx * ctx, void *y, const void *a, const void *b, int64_t B, int64_t T,  \
-                       int64_t C, const tt_dropout *drop))                                         \
-    X(gelu, void, (tt_ctx * ctx, void *y, const void *x, int64_t n))                               \
-    X(head_loss, void, (tt_ctx * ctx, double *loss_sum, int64_t *count, float *row_loss, void *dx, \
-                        float *gw, const void *x, const void *w, const int32_t *target, int64_t M, \
-                        int64_t V, int64_t vocab_used, int64_t C, int64_t leaf, float scale))      \
-    X(gelu_grad, void, (tt_ctx * ctx, void *dx, const void *dy, const void *x, int64_t n))         \
-    X(residual_grad, void, (tt_ctx * ctx, void *db, const void *dy, int64_t B, int64_t T,          \
-                            int64_t C, const tt_dropout *drop))                                    \
-    X(gemm_nn, void, (tt_ctx * ctx, void *dx, const void *dy, const void *w, int64_t M, int64_t N, \
-                      int64_t K))                                                                  \
-    X(gemm_tn, void, (tt_ctx * ctx, float *gw, const void *dy, const void *x, int64_t M,           \
-                      int64_t N, int64_t K, int64_t leaf))                                         \
-    X(bias_grad, void, (tt_ctx * ctx, float *gb, const void *dy, int64_t M, int64_t N,             \
-                        int64_t leaf))                                                             \
-    X(norm_grad, void, (tt_ctx * ctx, void *dx, float *ggain, float *gbias, const void *dy,        \
-                        const void *x, const void *gain, const float *mean, const float *rstd,     \
-                        int64_t M, int64_t C, int64_t leaf))                                       \
-    X(attention_grad, void, (tt_ctx * ctx, void *dqkv, const void *d_o, const void *o,             \
-                             const void *qkv, const float *lse, int64_t B, int64_t T, int64_t H,   \
-                             int64_t G, int64_t D, int64_t T_max, const tt_dropout *drop))         \
-    X(embed_grad, void, (tt_ctx * ctx, float *gwte, float *gwpe, const void *dx,                   \
-                         const int32_t *token, int64_t B, int64_t T, int64_t C,                    \
-                         const tt_dropout *drop))                                                  \
-    X(sum_squares, double, (tt_ctx * ctx, const float *x, int64_t n))                              \
-    X(adamw, void, (tt_ctx * ctx, float *master, float *m, float *v, void *w, const float *g,      \
-                    int64_t n, const tt_adamw *step))                                              \
-    X(to_act, void, (tt_ctx * ctx, void *y, const float *x, int64_t n))                            \
-    X(from_act, void, (tt_ctx * ctx, float *y, const void *x, int64_t n))                          \
+#define TT_OPS(X)                                                                                \
+    X(embed, void,                                                                               \
+      (tt_ctx * ctx, void *x, const void *wte, const void *wpe, const int32_t *token, int64_t B, \
+       int64_t T, int64_t C, const tt_dropout *drop))                                            \
+    X(norm, void,                                                                                \
+      (tt_ctx * ctx, void *y, float *mean, float *rstd, const void *x, const void *gain,         \
+       const void *bias, int64_t M, int64_t C))                                                  \
+    X(gemm_nt, void,                                                                             \
+      (tt_ctx * ctx, void *y, const void *x, const void *w, const void *bias, int64_t M,         \
+       int64_t N, int64_t K))                                                                    \
+    X(gemm_nt_f32, void,                                                                         \
+      (tt_ctx * ctx, float *y, const void *x, const void *w, int64_t M, int64_t N, int64_t K))   \
+    X(attention, void,                                                                           \
+      (tt_ctx * ctx, void *o, float *lse, const void *qkv, int64_t B, int64_t T, int64_t H,      \
+       int64_t G, int64_t D, int64_t T_max, const tt_dropout *drop))                             \
+    X(residual, void,                                                                            \
+      (tt_ctx * ctx, void *y, const void *a, const void *b, int64_t B, int64_t T, int64_t C,     \
+       const tt_dropout *drop))                                                                  \
+    X(gelu, void, (tt_ctx * ctx, void *y, const void *x, int64_t n))                             \
+    X(head_loss, void,                                                                           \
+      (tt_ctx * ctx, double *loss_sum, int64_t *count, float *row_loss, void *dx, float *gw,     \
+       const void *x, const void *w, const int32_t *target, int64_t M, int64_t V,                \
+       int64_t vocab_used, int64_t C, int64_t leaf, float scale))                                \
+    X(gelu_grad, void, (tt_ctx * ctx, void *dx, const void *dy, const void *x, int64_t n))       \
+    X(residual_grad, void,                                                                       \
+      (tt_ctx * ctx, void *db, const void *dy, int64_t B, int64_t T, int64_t C,                  \
+       const tt_dropout *drop))                                                                  \
+    X(gemm_nn, void,                                                                             \
+      (tt_ctx * ctx, void *dx, const void *dy, const void *w, int64_t M, int64_t N, int64_t K))  \
+    X(gemm_tn, void,                                                                             \
+      (tt_ctx * ctx, float *gw, const void *dy, const void *x, int64_t M, int64_t N, int64_t K,  \
+       int64_t leaf))                                                                            \
+    X(bias_grad, void,                                                                           \
+      (tt_ctx * ctx, float *gb, const void *dy, int64_t M, int64_t N, int64_t leaf))             \
+    X(norm_grad, void,                                                                           \
+      (tt_ctx * ctx, void *dx, float *ggain, float *gbias, const void *dy, const void *x,        \
+       const void *gain, const float *mean, const float *rstd, int64_t M, int64_t C,             \
+       int64_t leaf))                                                                            \
+    X(attention_grad, void,                                                                      \
+      (tt_ctx * ctx, void *dqkv, const void *d_o, const void *o, const void *qkv,                \
+       const float *lse, int64_t B, int64_t T, int64_t H, int64_t G, int64_t D, int64_t T_max,   \
+       const tt_dropout *drop))                                                                  \
+    X(embed_grad, void,                                                                          \
+      (tt_ctx * ctx, float *gwte, float *gwpe, const void *dx, const int32_t *token, int64_t B,  \
+       int64_t T, int64_t C, const tt_dropout *drop))                                            \
+    X(sum_squares, double, (tt_ctx * ctx, const float *x, int64_t n))                            \
+    X(adamw, void,                                                                               \
+      (tt_ctx * ctx, float *master, float *m, float *v, void *w, const float *g, int64_t n,      \
+       const tt_adamw *step))                                                                    \
+    X(to_act, void, (tt_ctx * ctx, void *y, const float *x, int64_t n))                          \
+    X(from_act, void, (tt_ctx * ctx, float *y, const void *x, int64_t n))                        \
     X(peak, double, (tt_ctx * ctx, double seconds))
 
 #define TT_OP_FIELD(name, type, args) type(*name) args;
@@ -150,8 +161,8 @@ typedef struct tt_extents {
 enum { TT_OP_TOTAL = 0 TT_OPS(TT_OP_COUNT) };
 
 struct tt_ops {
-    const char *isa;       /* "ref", "avx2", "avx512bf16", "guard:avx2" */
-    tt_format format;      /* of act */
+    const char *isa;  /* "ref", "avx2", "avx512bf16", "guard:avx2" */
+    tt_format format; /* of act */
     /* Scratch bytes that these kernels need for these extents and threads. NULL: none. */
     size_t (*workspace)(const tt_extents *extents, int threads);
     TT_OPS(TT_OP_FIELD)
@@ -176,7 +187,7 @@ tt_code tt_kernels_self_test(tt_ctx *ctx, tt_err *err);
 /* "avx2 (gemm: avx2, ...)" one line for start-up and `tutti version`; static names only. */
 const char *tt_kernels_best_isa(void);
 int tt_kernels_isa_list(const char **names, int room); /* supported here, weakest first */
-const char *tt_kernels_blas(void); /* "OpenBLAS 0.3.21 Zen ..." */
+const char *tt_kernels_blas(void);                     /* "OpenBLAS 0.3.21 Zen ..." */
 extern const char *const tt_op_names[TT_OP_TOTAL];
 
 #endif

@@ -25,8 +25,8 @@
 #include "tutti/model/params.h"
 
 typedef struct tt_loss { /* a pair until printed */
-    double sum;    /* nats over valid targets */
-    int64_t count; /* valid targets */
+    double sum;          /* nats over valid targets */
+    int64_t count;       /* valid targets */
 } tt_loss;
 
 typedef struct tt_model tt_model;

@@ -12,7 +12,15 @@
 #include <stdint.h>
 #include <string.h>
 
-typedef enum tt_format { TT_FP32, TT_TF32, TT_BF16, TT_FP16, TT_E4M3, TT_E5M2, TT_FORMATS } tt_format;
+typedef enum tt_format {
+    TT_FP32,
+    TT_TF32,
+    TT_BF16,
+    TT_FP16,
+    TT_E4M3,
+    TT_E5M2,
+    TT_FORMATS
+} tt_format;
 
 typedef struct tt_format_info {
     const char *name; /* "bf16" */
