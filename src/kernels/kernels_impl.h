@@ -1,0 +1,46 @@
+/* kernels_impl.h: the parts of which tt_kernels_select makes a table.
+ *
+ * A part is a tt_ops with NULL where it has no kernel; its `from` is unused. Selection lays the parts
+ * of one format over each other, weakest first, entry by entry. Only the reference is complete.
+ *
+ * Scratch. `workspace` of a part gives what its own kernels need (NULL: none). A kernel made of
+ * kernels (head_loss) keeps its scratch at the front of ctx->workspace and hands the rest down in a
+ * copy of ctx, see tt_ctx_rest. So a kernel that calls none may use ctx->workspace from its start
+ * and finds at least its part's `workspace` bytes there, TT_ALIGN-aligned. The whole is the front
+ * of head_loss plus the largest of all parts.
+ *
+ * Reads tutti/kernels/kernels.h; next: select.c lays the parts, ref_bf16.c is the specification. */
+#ifndef TUTTI_KERNELS_IMPL_H
+#define TUTTI_KERNELS_IMPL_H
+
+#include "tutti/base/memory.h"
+#include "tutti/kernels/kernels.h"
+
+extern const tt_ops tt_table_ref_bf16;
+extern const tt_ops tt_table_ref_fp32;
+extern const tt_ops tt_table_openblas_fp32; /* the gemms, in blas.c */
+
+#if defined(__x86_64__)
+extern const tt_ops tt_table_generic_avx2_bf16; /* the reference's bodies, compiled for AVX2 */
+extern const tt_ops tt_table_generic_avx2_fp32;
+extern const tt_ops tt_table_gemm_avx2_bf16;       /* gemm_*, peak: isa/gemm_avx2.c */
+extern const tt_ops tt_table_peak_avx2_fp32;       /* peak only: isa/gemm_avx2.c */
+extern const tt_ops tt_table_gemm_avx512bf16_bf16; /* gemm_*, peak: isa/gemm_avx512bf16.c */
+#endif
+
+/* Bytes rounded up so that what follows stays aligned. */
+static inline size_t tt_padded(size_t bytes)
+{
+    return (bytes + TT_ALIGN - 1) / TT_ALIGN * TT_ALIGN;
+}
+
+/* ctx without the first `front` bytes of its workspace (a multiple of TT_ALIGN). */
+static inline tt_ctx tt_ctx_rest(const tt_ctx *ctx, size_t front)
+{
+    tt_ctx rest = *ctx;
+    rest.workspace += front;
+    rest.workspace_bytes -= front;
+    return rest;
+}
+
+#endif
