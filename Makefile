@@ -2,18 +2,20 @@
 #
 # CONFIG=release|debug|asan|tsan|cov builds into build/$(CONFIG); none cleans another.
 # LAYERS and BUILD narrow a build to some layers, elsewhere: make LAYERS="base data" BUILD=/tmp/b
+# V=1 shows whole commands; WERROR=1 makes warnings errors; CFLAGS and LDFLAGS are added at the end.
 
 CONFIG ?= release
 BUILD  ?= build/$(CONFIG)
 PREFIX ?= /usr/local
 LAYERS ?= base numerics kernels data dist model optim ckpt train cli
+JOBS   ?= $(shell nproc 2>/dev/null || echo 2)
 export OMPI_CC ?= gcc
 CC     := mpicc
 AR     ?= ar
 
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
-MAKEFLAGS += --no-builtin-rules
+MAKEFLAGS += --no-builtin-rules --no-print-directory -j$(JOBS)
 
 include scripts/libraries.mk
 
@@ -34,14 +36,15 @@ ifeq ($(FLAGS_$(CONFIG)),)
 $(error CONFIG=$(CONFIG) is not known; use release, debug, asan, tsan or cov)
 endif
 
-CFLAGS_ALL  = $(BASE) $(FLAGS_$(CONFIG)) -DTUTTI_CONFIG='"$(CONFIG)"' $(LIB_CFLAGS) $(CFLAGS)
+CFLAGS_ALL  = $(BASE) $(FLAGS_$(CONFIG)) -DTUTTI_CONFIG=\"$(CONFIG)\" $(LIB_CFLAGS) $(CFLAGS)
 LDFLAGS_ALL = -fopenmp $(filter -fsanitize=% --coverage,$(FLAGS_$(CONFIG))) $(LDFLAGS)
 
 # Files in isa/ are compiled for the instruction set their name ends in; all else for the baseline,
 # so one binary runs anywhere and picks at run time.
-ISA_FLAGS = $(if $(filter %_avx512bf16,$1),-O3 -mavx512f -mavx512bw -mavx512vl -mavx512dq \
-              -mavx512bf16 -mfma -mf16c -ffp-contract=fast,\
-            $(if $(filter %_avx2,$1),-O3 -mavx2 -mfma -mf16c -ffp-contract=fast))
+ISA_avx2       := -O3 -mavx2 -mfma -mf16c -ffp-contract=fast
+ISA_avx512     := -O3 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c -ffp-contract=fast
+ISA_avx512bf16 := $(ISA_avx512) -mavx512bf16
+ISA_FLAGS = $(if $(findstring /isa/,$1),$(ISA_$(lastword $(subst _, ,$1))))
 
 SRC     := $(foreach l,$(LAYERS),$(wildcard src/$l/*.c) $(wildcard src/$l/isa/*.c))
 LIB_SRC := $(filter-out src/cli/main.c,$(SRC))
@@ -54,29 +57,126 @@ EXE     := $(BUILD)/tutti
 TEST_SRC := $(foreach l,$(LAYERS),$(wildcard tests/$l/test_*.c) $(wildcard tests/$l/mpi_*.c))
 TEST_EXE := $(patsubst tests/%.c,$(BUILD)/tests/%,$(TEST_SRC))
 
+# Tests want faults and asserts: they run on the debug build unless CONFIG or BUILD says otherwise.
+# `make test` then also runs the single-process tests on the release build, which is what users run.
+TESTED       := $(if $(filter file,$(origin CONFIG)),debug,$(CONFIG))
+TESTED_BUILD := $(if $(filter file,$(origin BUILD)),build/$(TESTED),$(BUILD))
+ALSO_BUILD   := $(if $(filter file,$(origin CONFIG)),$(if $(filter file,$(origin BUILD)),build/release))
+
+SAY = @$(if $(V),,printf '  %-6s%s\n' $1 $2;)
+Q   = $(if $(V),,@)
+
+##  all        (default) build/release/tutti
+##  lib        build the library alone
+##  tests      build every test program
 .PHONY: all lib tests
 all: $(EXE)
 lib: $(LIB)
 tests: $(TEST_EXE)
 
-$(BUILD)/obj/%.o: src/%.c Makefile scripts/libraries.mk
+##  demo       install what is missing, build, train a small model on 2 ranks, sample, plot
+##  test       install what is missing, build, run every test
+##  check      the quick part of the tests; CONFIG=asan make check runs it under the sanitizers
+.PHONY: demo test check
+demo:
+	@scripts/setup.sh
+	@$(MAKE) CONFIG=release BUILD=build/release all
+	@TUTTI_BIN=build/release/tutti scripts/demo.sh
+
+test:
+	@scripts/setup.sh
+	@$(MAKE) CONFIG=$(TESTED) BUILD=$(TESTED_BUILD) all tests
+	@$(if $(ALSO_BUILD),$(MAKE) CONFIG=release BUILD=$(ALSO_BUILD) all tests)
+	@scripts/test.sh $(TESTED_BUILD) $(ALSO_BUILD)
+
+check:
+	@$(MAKE) CONFIG=$(TESTED) BUILD=$(TESTED_BUILD) all tests
+	@scripts/test.sh --quick $(TESTED_BUILD)
+
+##  lint       layers, formatting, scripts, static analysis, and a build without warnings
+##  format     format every C file
+.PHONY: lint format
+lint:
+	@scripts/setup.sh --dev
+	@$(MAKE) CONFIG=release BUILD=build/lint WERROR=1 all tests
+	@scripts/lint.sh --self-test
+	@scripts/lint.sh --library build/lint/libtutti.a
+
+format:
+	clang-format -i $(shell find include src tests -name '*.[ch]')
+
+##  install    PREFIX=/usr/local: the program, the library, headers, configurations, scripts
+##  clean      remove build/
+##  info       what this build would use
+##  help       this list
+.PHONY: install clean info help
+install: all
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib $(DESTDIR)$(PREFIX)/share/tutti
+	install -m 755 $(EXE) $(DESTDIR)$(PREFIX)/bin/tutti
+	install -m 644 $(LIB) $(DESTDIR)$(PREFIX)/lib/libtutti.a
+	cd include && find tutti -name '*.h' -exec install -D -m 644 {} $(abspath $(DESTDIR)$(PREFIX))/include/{} \;
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/tutti/configs configs/*.yaml
+	install -D -m 755 -t $(DESTDIR)$(PREFIX)/share/tutti/scripts scripts/run.sh scripts/plot_loss.sh \
+	    scripts/verify_equivalence.sh
+
+clean:
+	rm -rf build
+
+info:
+	@printf '%-10s %s\n' version '$(VERSION)' config '$(CONFIG)' build '$(BUILD)' \
+	    compiler "$$($(CC) --version 2>/dev/null | head -n 1)" \
+	    mpi "$$(mpirun --version 2>/dev/null | head -n 1)" \
+	    hdf5 '$(HDF5_PC) '"$$($(PKG_CONFIG) --modversion $(HDF5_PC) 2>/dev/null)" \
+	    blas '$(BLAS_PC) '"$$($(PKG_CONFIG) --modversion $(BLAS_PC) 2>/dev/null)" \
+	    yaml "$$($(PKG_CONFIG) --modversion $(YAML_PC) 2>/dev/null)" \
+	    missing '$(strip $(MISSING) $(TESTS_MISSING))' layers '$(LAYERS)' \
+	    flags '$(CFLAGS_ALL)' libs '$(LIBS)' jobs '$(JOBS)'
+
+help:
+	@sed -n 's/^##//p' Makefile
+	@sed -n '3,5s/^# *//p' Makefile
+
+# Says in one sentence what is missing, instead of pages of compiler errors.
+.PHONY: need need-tests force
+need:
+ifneq ($(strip $(MISSING)),)
+	@echo "tutti: not found: $(strip $(MISSING)) install it with scripts/setup.sh" \
+	    "(scripts/setup.sh --check names the packages)" >&2; exit 1
+endif
+need-tests: need
+ifneq ($(strip $(TESTS_MISSING)),)
+	@echo "tutti: not found: $(TESTS_MISSING) install it with scripts/setup.sh" >&2; exit 1
+endif
+
+# Changes only when the compiler or a flag does; then everything in this build folder is made anew.
+FLAGS_TEXT = $(CC) $(OMPI_CC) $(CFLAGS_ALL) $(CHECK_CFLAGS) $(foreach i,avx2 avx512 avx512bf16,$(ISA_$i))
+$(BUILD)/flags: force | need
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS_ALL) $(call ISA_FLAGS,$*) -c $< -o $@
+	@printf '%s\n' '$(FLAGS_TEXT)' | cmp -s - $@ || printf '%s\n' '$(FLAGS_TEXT)' > $@
+
+$(BUILD)/obj/%.o: src/%.c $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(call SAY,cc,$<)
+	$(Q)$(CC) $(CFLAGS_ALL) $(call ISA_FLAGS,$<) -c $< -o $@
 
 $(LIB): $(LIB_OBJ)
+	$(call SAY,ar,$@)
 	@rm -f $@
-	$(AR) rcs $@ $(LIB_OBJ)
+	$(Q)$(AR) rcs $@ $(LIB_OBJ)
 
 $(EXE): $(BUILD)/obj/cli/main.o $(LIB)
-	$(CC) $(LDFLAGS_ALL) $< $(LIB) $(LIBS) -o $@
+	$(call SAY,link,$@)
+	$(Q)$(CC) $(LDFLAGS_ALL) $< $(LIB) $(LIBS) -o $@
 
-$(BUILD)/obj/tests/%.o: tests/%.c Makefile
+$(BUILD)/obj/tests/%.o: tests/%.c $(BUILD)/flags | need-tests
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS_ALL) -Wno-conversion $(CHECK_CFLAGS) -Itests -c $< -o $@
+	$(call SAY,cc,$<)
+	$(Q)$(CC) $(CFLAGS_ALL) -Wno-conversion $(CHECK_CFLAGS) -Itests -c $< -o $@
 
 $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(LIB)
 	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS_ALL) $< $(LIB) $(LIBS) $(CHECK_LIBS) -o $@
+	$(call SAY,link,$@)
+	$(Q)$(CC) $(LDFLAGS_ALL) $< $(LIB) $(LIBS) $(CHECK_LIBS) -o $@
 
 .SECONDARY:
 -include $(OBJ:.o=.d) $(patsubst tests/%.c,$(BUILD)/obj/tests/%.d,$(TEST_SRC))

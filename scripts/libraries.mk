@@ -1,14 +1,30 @@
 # Where the libraries are: asks pkg-config under the names that distributions use. Every result can be
-# set from outside (spack, conda, modules): make LIB_CFLAGS=... LIBS=...
+# set from outside (spack, conda, modules): make LIB_CFLAGS=... LIBS=... CHECK_CFLAGS=... CHECK_LIBS=...
+#
+# Sets LIB_CFLAGS and LIBS, CHECK_CFLAGS and CHECK_LIBS, and MISSING and TESTS_MISSING: names, for
+# people, of what was not found. HDF5 must be the parallel one: a plain `hdf5` is asked whether it is.
 PKG_CONFIG ?= pkg-config
 pick = $(firstword $(foreach p,$1,$(shell $(PKG_CONFIG) --exists $p 2>/dev/null && echo $p)))
 
-HDF5_PC := $(call pick,hdf5-openmpi hdf5-mpi hdf5)
+HDF5_PC := $(call pick,hdf5-openmpi hdf5-mpi)
+ifeq ($(HDF5_PC),)
+HDF5_PC := $(shell printf '\043include <H5pubconf.h>\nparallel=H5_HAVE_PARALLEL\n' | \
+             $(CC) $$($(PKG_CONFIG) --cflags hdf5 2>/dev/null) -E -P - 2>/dev/null | \
+             sed -n 's/^parallel=1$$/hdf5/p')
+endif
 BLAS_PC := $(call pick,openblas)
 YAML_PC := $(call pick,yaml-0.1)
 FOUND   := $(HDF5_PC) $(BLAS_PC) $(YAML_PC)
 
-LIB_CFLAGS ?= $(shell $(PKG_CONFIG) --cflags $(FOUND) 2>/dev/null)
-LIBS       ?= $(shell $(PKG_CONFIG) --libs $(FOUND) 2>/dev/null) -lm
+MISSING := $(if $(shell command -v $(CC)),,MPI's compiler $(CC);)
+ifeq ($(origin LIBS),undefined)
+MISSING += $(if $(HDF5_PC),,parallel HDF5;) $(if $(BLAS_PC),,OpenBLAS;) $(if $(YAML_PC),,libyaml;)
+endif
+ifeq ($(origin CHECK_LIBS),undefined)
+TESTS_MISSING := $(if $(call pick,check),,the Check test library;)
+endif
+
+LIB_CFLAGS   ?= $(shell $(PKG_CONFIG) --cflags $(FOUND) 2>/dev/null)
+LIBS         ?= $(shell $(PKG_CONFIG) --libs $(FOUND) 2>/dev/null) -lm
 CHECK_CFLAGS ?= $(shell $(PKG_CONFIG) --cflags check 2>/dev/null)
 CHECK_LIBS   ?= $(shell $(PKG_CONFIG) --libs check 2>/dev/null)
