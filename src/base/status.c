@@ -1,0 +1,26 @@
+/* status.c: how an error is filled.
+ *
+ * Formats into a buffer of its own first, so that a caller may wrap the old sentence:
+ * tt_fail(err, err->code, "%s: %s", name, err->text). */
+#include "tutti/base/status.h"
+
+#include <assert.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+tt_code tt_fail(tt_err *err, tt_code code, const char *fmt, ...)
+{
+    assert(err != NULL && code != TT_OK);
+    char text[TT_ERR_TEXT];
+    va_list args;
+    va_start(args, fmt);
+    int written = vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    if (written < 0) {
+        strcpy(text, "an error that could not be put into words");
+    }
+    memcpy(err->text, text, sizeof text);
+    err->code = code;
+    return code;
+}
