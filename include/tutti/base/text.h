@@ -20,6 +20,9 @@ void tt_text_add(tt_text *text, const char *fmt, ...) __attribute__((format(prin
 void tt_text_add_bytes(tt_text *text, const char *bytes, size_t length);
 /* The string as a JSON string literal, quotes included; invalid UTF-8 becomes U+FFFD. */
 void tt_text_add_json(tt_text *text, const char *value);
+/* The shortest decimal number that tt_parse_double reads back to the same value, in every locale;
+ * "null" when it is not finite, as JSON wants. */
+void tt_text_add_double(tt_text *text, double value);
 void tt_text_free(tt_text *text);
 
 /* Whole-string parses, C locale, no white space; false when the text is anything else, is out of
