@@ -15,7 +15,10 @@ AR     ?= ar
 
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
-MAKEFLAGS += --no-builtin-rules --no-print-directory -j$(JOBS)
+MAKEFLAGS += --no-builtin-rules --no-print-directory
+ifeq ($(MAKELEVEL),0)
+MAKEFLAGS += -j$(JOBS)
+endif
 
 include scripts/libraries.mk
 
@@ -46,7 +49,7 @@ ISA_avx512     := -O3 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c -f
 ISA_avx512bf16 := $(ISA_avx512) -mavx512bf16
 ISA_FLAGS = $(if $(findstring /isa/,$1),$(ISA_$(lastword $(subst _, ,$1))))
 
-SRC     := $(foreach l,$(LAYERS),$(wildcard src/$l/*.c) $(wildcard src/$l/isa/*.c))
+SRC     := $(foreach l,$(LAYERS),$(wildcard src/$l/*.c) $(wildcard src/$l/*/*.c))
 LIB_SRC := $(filter-out src/cli/main.c,$(SRC))
 OBJ     := $(patsubst src/%.c,$(BUILD)/obj/%.o,$(SRC))
 LIB_OBJ := $(patsubst src/%.c,$(BUILD)/obj/%.o,$(LIB_SRC))
@@ -62,6 +65,9 @@ TEST_EXE := $(patsubst tests/%.c,$(BUILD)/tests/%,$(TEST_SRC))
 TESTED       := $(if $(filter file,$(origin CONFIG)),debug,$(CONFIG))
 TESTED_BUILD := $(if $(filter file,$(origin BUILD)),build/$(TESTED),$(BUILD))
 ALSO_BUILD   := $(if $(filter file,$(origin CONFIG)),$(if $(filter file,$(origin BUILD)),build/release))
+
+# Under the address sanitizer programs keep their modules, so that the leaks of others have names.
+KEEP := $(if $(filter asan,$(CONFIG)),$(BUILD)/obj/tests/keep_modules.o)
 
 SAY = @$(if $(V),,printf '  %-6s%s\n' $1 $2;)
 Q   = $(if $(V),,@)
@@ -164,19 +170,19 @@ $(LIB): $(LIB_OBJ)
 	@rm -f $@
 	$(Q)$(AR) rcs $@ $(LIB_OBJ)
 
-$(EXE): $(BUILD)/obj/cli/main.o $(LIB)
+$(EXE): $(BUILD)/obj/cli/main.o $(KEEP) $(LIB)
 	$(call SAY,link,$@)
-	$(Q)$(CC) $(LDFLAGS_ALL) $< $(LIB) $(LIBS) -o $@
+	$(Q)$(CC) $(LDFLAGS_ALL) $^ $(LIBS) -o $@
 
 $(BUILD)/obj/tests/%.o: tests/%.c $(BUILD)/flags | need-tests
 	@mkdir -p $(@D)
 	$(call SAY,cc,$<)
 	$(Q)$(CC) $(CFLAGS_ALL) -Wno-conversion $(CHECK_CFLAGS) -Itests -c $< -o $@
 
-$(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(LIB)
+$(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(KEEP) $(LIB)
 	@mkdir -p $(@D)
 	$(call SAY,link,$@)
-	$(Q)$(CC) $(LDFLAGS_ALL) $< $(LIB) $(LIBS) $(CHECK_LIBS) -o $@
+	$(Q)$(CC) $(LDFLAGS_ALL) $^ $(LIBS) $(CHECK_LIBS) -o $@
 
 .SECONDARY:
 -include $(OBJ:.o=.d) $(patsubst tests/%.c,$(BUILD)/obj/tests/%.d,$(TEST_SRC))

@@ -19,7 +19,7 @@ run      program:pkg-config            pkg-config            pkgconf-pkg-config 
 run      program:mpirun                openmpi-bin           openmpi               openmpi            openmpi
 run      program:mpicc                 libopenmpi-dev        openmpi-devel         openmpi            openmpi-mpicc
 run      package:openblas              libopenblas-dev       openblas-devel        openblas           openblas
-run      parallel-hdf5                 libhdf5-openmpi-dev   hdf5-openmpi-devel    hdf5+mpi           hdf5=*=mpi_openmpi*
+run      parallel-hdf5                 libhdf5-openmpi-dev   hdf5-openmpi-devel    hdf5+mpi           "hdf5=*=mpi_openmpi*"
 run      package:yaml-0.1              libyaml-dev           libyaml-devel         libyaml            yaml
 run      package:check                 check                 check-devel           check              check
 run      header:simde/x86/avx512.h     libsimde-dev          simde-devel           simde              simde
@@ -119,7 +119,7 @@ rows=$(missing_rows "$sets")
 [[ -z $rows ]] && exit 0
 
 if [[ -n $check ]] || ! command -v apt-get >/dev/null; then
-    say "missing: $(column "$rows" 2)"
+    say "missing: $(column "$rows" 2 | sed 's,[a-z]*:,,g')"
     print_names "$rows" >&2
     exit 1
 fi
@@ -128,6 +128,6 @@ install_with_apt "$(column "$rows" 3)"
 hash -r
 rows=$(missing_rows "$sets")
 if [[ -n $rows ]]; then
-    say "still not found after installing: $(column "$rows" 2)"
+    say "still not found after installing: $(column "$rows" 2 | sed 's,[a-z]*:,,g')"
     exit 1
 fi

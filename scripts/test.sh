@@ -1,0 +1,189 @@
+#!/usr/bin/env bash
+# test.sh: runs the tests of a build and counts them.
+#
+#   scripts/test.sh [--quick] [--only PATTERN] BUILD [RELEASE_BUILD]
+#
+# BUILD            tests/*/test_* as one process, tests/*/mpi_* on 1, 2, 3 and 4 ranks, then the scripts
+#                  tests/cli/*.sh and tests/scripts/*.sh with TUTTI_BIN=BUILD/tutti
+# RELEASE_BUILD    its single-process tests too, so that the code users run is tested as compiled;
+#                  scripts find it as TUTTI_RELEASE_BIN (otherwise the same as TUTTI_BIN)
+# --quick          mpi tests on 1 and 2 ranks; only scripts whose first lines contain "quick: yes"
+# --only PATTERN   only tests whose name matches this extended regular expression
+#
+# A test program prints Check's summary line; a script prints "ok NAME" or "not ok NAME: why" a check
+# and "skip NAME: why" for one that cannot run here. A crash, a timeout or a missing summary is a
+# failure. Output is shown only for what failed. The last line is "N passed, N failed"; exit 0 only
+# when something passed and nothing failed.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+timeout_program=60 # seconds
+timeout_script=300
+quick=
+only=.
+passed=0
+failed=0
+skipped=0
+
+while [[ ${1:-} == --* ]]; do
+    case $1 in
+    --quick) quick=1 ;;
+    --only)
+        only=${2:?--only needs a pattern}
+        shift
+        ;;
+    --help)
+        sed -n '2,/^set -/s/^# \{0,1\}//p' "$0"
+        exit 0
+        ;;
+    *)
+        echo "test.sh: unknown argument '$1'" >&2
+        exit 2
+        ;;
+    esac
+    shift
+done
+build=${1:?test.sh: name the build folder, for example build/debug}
+release=${2:-}
+
+# Leaks of libraries that keep memory to the end are theirs; ours are failures. Whole stacks, because
+# those libraries have no frame pointers; no thread-local interception, because the leak check dies
+# of it in a process that started MPI without mpirun.
+export ASAN_OPTIONS=fast_unwind_on_malloc=0:intercept_tls_get_addr=0${ASAN_OPTIONS:+:$ASAN_OPTIONS}
+export LSAN_OPTIONS=suppressions=$PWD/tests/lsan.supp:print_suppressions=0${LSAN_OPTIONS:+:$LSAN_OPTIONS}
+export UBSAN_OPTIONS=print_stacktrace=1${UBSAN_OPTIONS:+:$UBSAN_OPTIONS}
+export LC_ALL=C
+ulimit -c 0 # a crash is reported, not kept
+
+work=$(mktemp -d "${TMPDIR:-/tmp}/tutti-test.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+export TMPDIR=$work/tmp
+mkdir "$TMPDIR"
+
+# Runs "$@" under a timeout with output into $work/$1.out, its exit code into .rc, seconds into .s.
+run() {
+    local id=$1 limit=$2 start=$EPOCHREALTIME rc=0
+    shift 2
+    { timeout --kill-after=10 "$limit" "$@" </dev/null >"$work/$id.out" 2>&1; } 2>/dev/null || rc=$?
+    echo "$rc" >"$work/$id.rc"
+    awk -v a="$start" -v b="$EPOCHREALTIME" 'BEGIN { printf "%.1f", b - a }' >"$work/$id.s"
+}
+
+why() { # exit code, limit
+    case $1 in
+    124 | 137) echo "timeout after $2 s or killed" ;;
+    127) echo "not found" ;;
+    *) (($1 > 128)) && echo "killed by signal $(($1 - 128))" || echo "exit code $1" ;;
+    esac
+}
+
+# Adds a finished test to the totals: id, name, kind (check or script), limit.
+count() {
+    local id=$1 name=$2 kind=$3 limit=$4 rc good=0 bad=0 skips=0
+    rc=$(<"$work/$id.rc")
+    if [[ $kind == check ]]; then
+        read -r good bad < <(sed -n 's/^[0-9]*%: Checks: \([0-9]*\), Failures: \([0-9]*\), Errors: \([0-9]*\)$/\1 \2 \3/p' \
+            "$work/$id.out" | awk '{ n += $1; f += $2 + $3 } END { print n - f, f + 0 }')
+    else
+        good=$(grep -c '^ok ' "$work/$id.out") || true
+        bad=$(grep -c '^not ok ' "$work/$id.out") || true
+        skips=$(grep -c '^skip ' "$work/$id.out") || true
+    fi
+    local note=
+    if ((rc != 0 && bad == 0)); then
+        bad=1
+        note=$(why "$rc" "$limit")
+    elif ((rc == 0 && good + bad + skips == 0)); then
+        bad=1
+        note="printed no result"
+    fi
+    passed=$((passed + good))
+    failed=$((failed + bad))
+    skipped=$((skipped + skips))
+    if ((bad > 0)); then
+        printf 'FAIL  %-44s %s failed, %s passed%s\n' "$name" "$bad" "$good" "${note:+: $note}"
+        tail -n 40 "$work/$id.out" | sed 's/^/      | /'
+    else
+        printf 'ok    %-44s %4d checks %6s s\n' "$name" "$good" "$(<"$work/$id.s")"
+        sed -n 's/^skip /      skipped: /p' "$work/$id.out"
+    fi
+}
+
+# Names of test programs that the sources promise: a program that is not there is a failure.
+programs() { # test or mpi
+    local source
+    for source in tests/*/"$1"_*.c; do
+        [[ -e $source && $source =~ $only ]] && printf '%s\n' "${source%.c}"
+    done
+    return 0
+}
+
+# Single-process tests of build folder $1, two at a time.
+run_single() {
+    local test name id
+    local -a ids=() names=()
+    export OMP_NUM_THREADS=2
+    for test in $(programs test); do
+        name=${test#tests/}
+        id=$(tr '/' '.' <<<"$1.$name")
+        while (($(jobs -rp | wc -l) >= 2)); do
+            wait -n
+        done
+        run "$id" $timeout_program "$1/$test" &
+        ids+=("$id")
+        names+=("$name${2:+ ($2)}")
+    done
+    wait
+    local i
+    for i in "${!ids[@]}"; do
+        count "${ids[i]}" "${names[i]}" check $timeout_program
+    done
+}
+
+# Multi-rank tests, one after another. The runner's limit is the outer one.
+run_ranks() {
+    local test name ranks id
+    export OMP_NUM_THREADS=1
+    for test in $(programs mpi); do
+        name=${test#tests/}
+        for ranks in "$@"; do
+            id=$(tr '/' '.' <<<"$name.$ranks")
+            run "$id" $((timeout_program + 20)) \
+                scripts/run.sh -n "$ranks" -t $timeout_program "$build/$test"
+            count "$id" "$name, ranks: $ranks" check $timeout_program
+        done
+    done
+}
+
+run_scripts() {
+    local script name id
+    unset OMP_NUM_THREADS
+    export TUTTI_BIN=$PWD/$build/tutti
+    export TUTTI_RELEASE_BIN=$PWD/${release:-$build}/tutti
+    [[ $build == /* ]] && TUTTI_BIN=$build/tutti TUTTI_RELEASE_BIN=${release:-$build}/tutti
+    for script in tests/cli/*.sh tests/scripts/*.sh; do
+        [[ -x $script && $script =~ $only ]] || continue
+        [[ -n $quick ]] && ! head -n 5 "$script" | grep -q 'quick: yes' && continue
+        name=${script#tests/}
+        id=$(tr '/' '.' <<<"$name")
+        run "$id" $timeout_script "$script"
+        count "$id" "$name" script $timeout_script
+    done
+}
+
+run_single "$build"
+if [[ -n $quick ]]; then
+    run_ranks 1 2
+else
+    run_ranks 1 2 3 4
+fi
+run_scripts
+if [[ -n $release ]]; then
+    run_single "$release" release
+fi
+
+if ((skipped > 0)); then
+    echo "$skipped skipped"
+fi
+echo "$passed passed, $failed failed"
+((passed > 0 && failed == 0))
