@@ -35,7 +35,7 @@ typedef struct tt_buckets {
 } tt_buckets;
 
 /* stage_end[stages] are the ascending ends of the stages in the flat vector; the last is N. limit in
- * elements, >= TT_CUT, rounded down to TT_CUT. */
+ * elements, >= TT_CUT, rounded down to TT_CUT. Stages may be empty; so may the vector. */
 tt_code tt_buckets_make(tt_buckets *buckets, const int64_t *stage_end, int stages, int64_t limit,
                         tt_err *err);
 void tt_buckets_free(tt_buckets *buckets);

@@ -30,8 +30,8 @@ tt_code tt_reduce_ready(tt_reduce *reduce, int stage, tt_err *err);
 /* Reduces what is left and waits for all. Collective. */
 tt_code tt_reduce_finish(tt_reduce *reduce, tt_err *err);
 
-/* Every rank holds its piece of every bucket of vector[N] (elements of `size` bytes); afterwards all
- * hold all. One MPI_Allgatherv per bucket. Collective. */
+/* Every rank holds its piece of every bucket of vector[N] (elements of 1, 2, 4 or 8 bytes); afterwards
+ * all hold all. One MPI_Allgatherv per bucket. Collective. */
 tt_code tt_gather(tt_world *world, const tt_buckets *buckets, void *vector, size_t size,
                   tt_err *err);
 

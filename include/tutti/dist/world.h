@@ -11,28 +11,36 @@
 
 #include "tutti/base/status.h"
 
-typedef struct tt_wire {  /* counted since tt_world_open; the step reports differences */
-    int64_t calls, bytes; /* calls to MPI collectives; payload bytes of this rank */
-    double seconds;       /* inside them */
+/* Counted since tt_world_open; the step reports differences. The payload of a call is the vector
+ * that it makes equal on all ranks, in bytes: the same number on every rank. One rank alone has no
+ * wire: it calls nothing and counts nothing. */
+typedef struct tt_wire {
+    int64_t calls, bytes; /* MPI collectives, their payload */
+    double seconds;       /* inside them, on this rank */
 } tt_wire;
 
 typedef struct tt_world {
     int rank, size;             /* r, R */
     int local_rank, local_size; /* among the ranks of this node */
-    void *comm;                 /* MPI_Comm *, owned; see dist/mpi_comm.h */
+    int mask_size;              /* ranks of this node that may run on just this rank's processors */
+    void *comm;                 /* MPI_Comm *, owned; NULL: not open; see dist/mpi_comm.h */
+    int *counts;                /* [2 R] owned: counts and offsets of a gather */
     tt_wire wire;
 } tt_world;
 
-/* MPI_Init_thread(FUNNELED); errors return instead of aborting. Collective. */
+/* MPI_Init_thread(FUNNELED); errors return instead of aborting. Once per process; without a launcher
+ * the process is a world of one. Collective. */
 tt_code tt_world_open(tt_world *world, int *argc, char ***argv, tt_err *err);
-/* Finalizes when open. Collective. */
+/* Finalizes when open, does nothing on a zeroed, failed or closed world. Collective. Print what is
+ * left to say first: a launcher ends the other ranks when one exits with a code. */
 void tt_world_close(tt_world *world);
 /* Ends the job on all ranks at once with this exit code: only when ranks can no longer agree. */
-void tt_world_abort(tt_world *world, int code);
+_Noreturn void tt_world_abort(tt_world *world, int code);
 
 /* All ranks return the code (and err text) of the lowest rank that failed, TT_OK when none did. The
  * text is prefixed with "rank N: " when not every rank failed alike. Collective; `rc` is this rank's
- * own result and err its own text. A NULL world (single process, no MPI) just returns rc. */
+ * own result and err its own text. A NULL world (single process, no MPI) just returns rc; so it is
+ * one rank to every function below. */
 tt_code tt_agree(tt_world *world, tt_code rc, tt_err *err);
 
 /* TT_EUSER on all ranks unless `text` is the same on all; names the first line that differs, with
@@ -45,8 +53,8 @@ tt_code tt_max_f64(tt_world *world, double *values, int count, tt_err *err);
 tt_code tt_barrier(tt_world *world, tt_err *err);
 
 /* Threads per rank that fill the node: processors of this rank's mask divided by the number of local
- * ranks that share the mask, at least 1. Collective over the node. */
-int tt_world_threads(tt_world *world);
+ * ranks that share the mask, at least 1. Local. */
+int tt_world_threads(const tt_world *world);
 
 /* "Open MPI v4.1.4 ..." first line of the library's version; out[n]. Needs no open world. */
 void tt_mpi_version(char *out, int n);

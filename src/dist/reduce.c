@@ -1,0 +1,78 @@
+/* reduce.c: the two big collectives of a step: gradients are summed, updated weights gathered.
+ *
+ * Backward finishes stages in descending order, so buckets become ready from the end of the vector
+ * to its start, in the same order on every rank. A bucket is one call; the limit that made the
+ * buckets keeps each call small enough for MPI to work in memory it already has.
+ *
+ * Reads tt_buckets; writes the caller's vectors and world->wire. */
+#include <assert.h>
+
+#include "dist/dist_impl.h"
+#include "tutti/base/clock.h"
+#include "tutti/base/narrow.h"
+#include "tutti/dist/reduce.h"
+
+void tt_reduce_begin(tt_reduce *reduce, tt_world *world, const tt_buckets *buckets, float *gradient)
+{
+    *reduce = (tt_reduce){
+        .world = world, .buckets = buckets, .gradient = gradient, .next = buckets->count - 1};
+}
+
+tt_code tt_reduce_ready(tt_reduce *reduce, int stage, tt_err *err)
+{
+    tt_code rc = TT_OK;
+    for (; reduce->next >= 0; reduce->next--) {
+        const tt_bucket *bucket = &reduce->buckets->bucket[reduce->next];
+        if (bucket->last_stage < stage) {
+            break;
+        }
+        TT_TRY(tt_allreduce(reduce->world, reduce->gradient + bucket->range.first,
+                            tt_int(bucket->range.end - bucket->range.first), sizeof(float),
+                            MPI_FLOAT, MPI_SUM, err));
+    }
+out:
+    return rc;
+}
+
+tt_code tt_reduce_finish(tt_reduce *reduce, tt_err *err)
+{
+    return tt_reduce_ready(reduce, 0, err);
+}
+
+/* The MPI type that moves an element of `size` bytes without looking at it. */
+static MPI_Datatype element_type(size_t size)
+{
+    assert(size == 1 || size == 2 || size == 4 || size == 8);
+    return size == 1   ? MPI_UINT8_T
+           : size == 2 ? MPI_UINT16_T
+           : size == 4 ? MPI_UINT32_T
+                       : MPI_UINT64_T;
+}
+
+tt_code tt_gather(tt_world *world, const tt_buckets *buckets, void *vector, size_t size,
+                  tt_err *err)
+{
+    if (tt_alone(world)) {
+        return TT_OK;
+    }
+    tt_code rc = TT_OK;
+    MPI_Datatype type = element_type(size);
+    int *count = world->counts, *offset = world->counts + world->size;
+    for (int i = 0; i < buckets->count; i++) {
+        tt_range bucket = buckets->bucket[i].range;
+        int64_t n = bucket.end - bucket.first;
+        for (int r = 0; r < world->size; r++) {
+            tt_range piece = tt_cut(n, r, world->size);
+            count[r] = tt_int(piece.end - piece.first);
+            offset[r] = tt_int(piece.first);
+        }
+        unsigned char *first = (unsigned char *)vector + tt_bytes(bucket.first, size);
+        double start = tt_seconds();
+        TT_TRY(tt_mpi_check(MPI_Allgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, first, count, offset,
+                                           type, tt_world_comm(world)),
+                            "MPI_Allgatherv", err));
+        tt_wire_add(world, tt_bytes(n, size), start);
+    }
+out:
+    return rc;
+}
