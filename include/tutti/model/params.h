@@ -29,6 +29,28 @@ typedef struct tt_shape {
  * do not divide channels, kv_heads that do not divide heads, vocab below data_vocab. */
 tt_code tt_shape_resolve(tt_shape *shape, const tt_config *config, int64_t data_vocab, tt_err *err);
 
+/* What a parameter is for: how the model finds its weights. */
+typedef enum tt_role {
+    TT_WTE,
+    TT_WPE,
+    TT_NORM_1_GAIN,
+    TT_NORM_1_BIAS,
+    TT_QKV_WEIGHT,
+    TT_QKV_BIAS,
+    TT_PROJ_WEIGHT,
+    TT_PROJ_BIAS,
+    TT_NORM_2_GAIN,
+    TT_NORM_2_BIAS,
+    TT_FC_WEIGHT,
+    TT_FC_BIAS,
+    TT_DOWN_WEIGHT,
+    TT_DOWN_BIAS,
+    TT_NORM_F_GAIN,
+    TT_NORM_F_BIAS,
+    TT_HEAD_WEIGHT,
+    TT_ROLES
+} tt_role;
+
 typedef enum tt_init { TT_INIT_ZERO, TT_INIT_ONE, TT_INIT_NORMAL } tt_init;
 
 typedef struct tt_param {
@@ -39,6 +61,7 @@ typedef struct tt_param {
     tt_init init;
     float init_std;
     bool decay; /* weight decay applies: matrices only */
+    tt_role role;
     int stage;
 } tt_param;
 
@@ -54,6 +77,10 @@ typedef struct tt_params {
 tt_code tt_params_make(tt_params *params, const tt_shape *shape, tt_err *err);
 void tt_params_free(tt_params *params);
 const tt_param *tt_params_find(const tt_params *params, const char *name); /* NULL: none */
+
+/* The parameter of this role in this stage; NULL: the stage has none. The head of a tied model is wte,
+ * although that row belongs to stage 0. */
+const tt_param *tt_params_role(const tt_params *params, tt_role role, int stage);
 
 /* Initial values of flat elements [first, first+count) into out[count]: a function of (seed,
  * parameter, element) only. GPT-2's: normal 0.02, residual projections 0.02 / sqrt(2 L). */

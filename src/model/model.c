@@ -1,0 +1,217 @@
+/* model.c: one micro-batch through the programs: forward, backward, evaluation, the next token.
+ *
+ *     for stage = 0 .. L+1:   forward of its applications, in order
+ *     for stage = L+1 .. 0:   backward of its applications, in reverse; then the stage is ready
+ *
+ * Invariants: after tt_model_open nothing is allocated; the layout is made for the largest
+ * micro-batch, and a smaller one uses the front of each slot; a stage is reported ready exactly once
+ * per call, in descending order, when nothing will add to its gradient any more (the head of a tied
+ * model adds to wte in stage L+1, and wte's stage 0 comes last).
+ *
+ * The model owns its role table; activations are the arena's; weights, gradient and ctx the
+ * caller's. Reads the tables of program.c and layers.c; next: train/step.c calls this. */
+#include "tutti/model/model.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model_impl.h"
+#include "tutti/base/narrow.h"
+#include "tutti/base/rng.h"
+
+/* ---- open ---- */
+
+tt_code tt_model_open(tt_model **out_model, const tt_shape *shape, const tt_params *params,
+                      tt_ctx *ctx, const void *weights, float *gradient, int64_t B, int64_t T,
+                      tt_arena *arena, tt_err *err)
+{
+    assert(B >= 1 && T >= 1 && T <= shape->T && params->stages == shape->L + 2);
+    tt_code rc = TT_OK;
+    tt_model *model = tt_alloc(1, sizeof *model, err);
+    if (model == NULL) {
+        rc = err->code;
+        goto out;
+    }
+    *model = (tt_model){
+        .shape = *shape,
+        .ctx = ctx,
+        .act_bytes = tt_formats[ctx->ops->format].bytes,
+        .weights = weights,
+        .gradient = gradient,
+        .B = B,
+        .T = T,
+        .stages = params->stages,
+    };
+    model->offset = tt_alloc(tt_mul(model->stages, TT_ROLES), sizeof *model->offset, err);
+    if (model->offset == NULL) {
+        rc = err->code;
+        goto out;
+    }
+    for (int stage = 0; stage < model->stages; stage++) {
+        for (int role = 0; role < TT_ROLES; role++) {
+            const tt_param *param = tt_params_role(params, role, stage);
+            model->offset[stage * TT_ROLES + role] = param != NULL ? param->offset : -1;
+        }
+    }
+    tt_layout_make(&model->layout, shape, B, T, model->act_bytes, gradient != NULL);
+    model->memory = tt_arena_take(arena, model->layout.bytes);
+out:
+    if (rc != TT_OK) {
+        tt_model_close(model);
+        model = NULL;
+    }
+    *out_model = model;
+    return rc;
+}
+
+void tt_model_close(tt_model *model)
+{
+    if (model != NULL) {
+        free(model->offset);
+        free(model);
+    }
+}
+
+/* ---- addresses ---- */
+
+void *tt_pass_slot(const tt_pass *pass, tt_slot slot, int stage)
+{
+    if (slot == TT_NEXT) {
+        slot = TT_X;
+        stage++;
+    }
+    const tt_span *span = &pass->model->layout.slot[slot];
+    return pass->model->memory + span->first + tt_size((stage - 1) % span->copies) * span->bytes;
+}
+
+float *tt_pass_stats(const tt_pass *pass, tt_slot slot, int stage)
+{
+    const tt_span *span = &pass->model->layout.stats[slot];
+    return (float *)(void *)(pass->model->memory + span->first +
+                             tt_size((stage - 1) % span->copies) * span->bytes);
+}
+
+void *tt_pass_gradient(const tt_pass *pass, tt_slot slot)
+{
+    return pass->gradient[slot == TT_NEXT ? TT_X : slot];
+}
+
+static int64_t weight_offset(const tt_pass *pass, tt_role role, int stage)
+{
+    int64_t offset = pass->model->offset[stage * TT_ROLES + (int)role];
+    assert(offset >= 0);
+    return offset;
+}
+
+const void *tt_pass_weight(const tt_pass *pass, tt_role role, int stage)
+{
+    return pass->model->weights +
+           tt_bytes(weight_offset(pass, role, stage), pass->model->act_bytes);
+}
+
+float *tt_pass_weight_gradient(const tt_pass *pass, tt_role role, int stage)
+{
+    return pass->model->gradient + weight_offset(pass, role, stage);
+}
+
+/* ---- a pass ---- */
+
+tt_pass tt_pass_make(const tt_model *model, const int32_t *token, int64_t B, int64_t T)
+{
+    assert(B >= 1 && B <= model->B && T >= 1 && T <= model->T);
+    return (tt_pass){.model = model, .B = B, .T = T, .M = tt_mul(B, T), .token = token};
+}
+
+void tt_pass_train(tt_pass *pass, const int32_t *target, const int64_t *sample, uint64_t seed,
+                   int64_t step, float scale, tt_loss *loss)
+{
+    const tt_model *model = pass->model;
+    assert(model->gradient != NULL && step >= 0);
+    pass->target = target;
+    pass->sample = sample;
+    pass->train = true;
+    pass->key = tt_rng_key(seed, TT_RNG_DROPOUT, (uint64_t)step);
+    pass->scale = scale;
+    pass->loss = loss;
+    for (int slot = 0; slot < TT_SLOTS; slot++) {
+        pass->gradient[slot] =
+            model->memory + model->layout.gradient[tt_slots[slot].gradient].first;
+    }
+}
+
+static void stage_forward(tt_pass *pass, int stage)
+{
+    const tt_program *program = tt_stage_program(pass->model->shape.L, stage);
+    for (int i = 0; i < program->length; i++) {
+        const tt_apply *a = &program->apply[i];
+        tt_layers[a->layer].forward(pass, a, stage);
+    }
+}
+
+static void stage_backward(tt_pass *pass, int stage)
+{
+    const tt_program *program = tt_stage_program(pass->model->shape.L, stage);
+    for (int i = program->length - 1; i >= 0; i--) {
+        const tt_apply *a = &program->apply[i];
+        if (tt_layers[a->layer].backward != NULL) {
+            tt_layers[a->layer].backward(pass, a, stage);
+        }
+    }
+}
+
+/* ---- what callers see ---- */
+
+void tt_model_train(tt_model *model, const int32_t *token, const int32_t *target,
+                    const int64_t *sample, int64_t B, int64_t T, uint64_t seed, int64_t step,
+                    float scale, tt_loss *loss, tt_grad_ready on_grad_ready, void *user)
+{
+    tt_pass pass = tt_pass_make(model, token, B, T);
+    tt_pass_train(&pass, target, sample, seed, step, scale, loss);
+
+    /* The stream's gradient starts at zero, as every reader of the stream adds to it. */
+    memset(tt_pass_gradient(&pass, TT_X), 0,
+           tt_bytes(tt_mul(pass.M, model->shape.C), model->act_bytes));
+
+    for (int stage = 0; stage < model->stages; stage++) {
+        stage_forward(&pass, stage);
+    }
+    for (int stage = model->stages - 1; stage >= 0; stage--) {
+        stage_backward(&pass, stage);
+        if (on_grad_ready != NULL) {
+            on_grad_ready(user, stage);
+        }
+    }
+}
+
+void tt_model_eval(tt_model *model, const int32_t *token, const int32_t *target, int64_t B,
+                   int64_t T, tt_loss *loss)
+{
+    tt_pass pass = tt_pass_make(model, token, B, T);
+    pass.target = target;
+    pass.loss = loss;
+    for (int stage = 0; stage < model->stages; stage++) {
+        stage_forward(&pass, stage);
+    }
+}
+
+void tt_model_next(tt_model *model, const int32_t *token, int64_t n, float *logits)
+{
+    tt_pass pass = tt_pass_make(model, token, 1, n);
+    int crown = model->stages - 1;
+    for (int stage = 0; stage < crown; stage++) {
+        stage_forward(&pass, stage);
+    }
+    const tt_program *program = tt_stage_program(model->shape.L, crown);
+    const tt_apply *head = &program->apply[program->length - 1];
+    for (const tt_apply *a = program->apply; a < head; a++) {
+        tt_layers[a->layer].forward(&pass, a, crown);
+    }
+
+    tt_ctx *ctx = model->ctx;
+    int64_t C = model->shape.C;
+    const unsigned char *x = tt_pass_slot(&pass, head->in, crown); /* [n,C] */
+    const void *w = tt_pass_weight(&pass, head->weight, crown);    /* [V,C] */
+    ctx->ops->gemm_nt_f32(ctx, logits, x + tt_bytes(tt_mul(n - 1, C), model->act_bytes), w, 1,
+                          model->shape.vocab_used, C);
+}

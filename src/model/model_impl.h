@@ -1,0 +1,192 @@
+/* model_impl.h: the inside of the model: slots, layers, programs, layout.
+ *
+ * A *slot* is a named activation of a stage. A *layer* is a kind of computation with a forward and a
+ * backward. An *application* applies a layer to slots and parameters. A *program* is a list of
+ * applications; a stage of the model is one run of a program:
+ *
+ *     stage 0       stem     embed
+ *     stage 1..L    block    norm, qkv, attention, proj, residual, norm, fc, gelu, down, residual
+ *     stage L+1     crown    norm, head_loss
+ *
+ * Everything else follows from these tables: which slots live until backward (those that some
+ * backward reads), the memory layout, the bytes, the FLOPs, and the gradient tests.
+ *
+ * Invariant: the layout is a function of (shape, B, T, bytes per element, backward or not).
+ *
+ * Reads model/model.h; next: program.c (tables), layers.c (what a layer does), model.c (the runs). */
+#ifndef TUTTI_MODEL_IMPL_H
+#define TUTTI_MODEL_IMPL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tutti/model/model.h"
+
+/* Dropout sites are stage * 8 + place, and tt_dropout_stream has room for 4096 of them. */
+enum { TT_SITES_PER_STAGE = 8, TT_MAX_LAYERS = 4096 / TT_SITES_PER_STAGE - 2 };
+
+/* ---- slots ---- */
+
+typedef enum tt_slot {
+    TT_X,   /* the residual stream as it enters the stage */
+    TT_N1,  /* normed, into qkv */
+    TT_QKV, /* queries, keys, values */
+    TT_ATT, /* attention's output */
+    TT_P1,  /* its projection */
+    TT_X1,  /* the stream between attention and mlp */
+    TT_N2,  /* normed, into fc */
+    TT_FC,  /* before gelu */
+    TT_ACT, /* after gelu */
+    TT_P2,  /* mlp's projection */
+    TT_NF,  /* normed, into the head */
+    TT_SLOTS,
+    TT_NEXT, /* the next stage's TT_X */
+    TT_NO_SLOT
+} tt_slot;
+
+typedef enum tt_width { TT_WIDE_C, TT_WIDE_QKV, TT_WIDE_F } tt_width;
+
+/* The gradient of a slot is needed only from the layer after it to the layer before it, so all slots
+ * and all blocks share these four buffers. */
+typedef enum tt_buffer {
+    TT_BUF_STREAM, /* [M,C] the residual stream's, alive through all of backward */
+    TT_BUF_NARROW, /* [M,C] of what is added to the stream, and of what leaves a norm */
+    TT_BUF_HEADS,  /* [M,C] of attention's output */
+    TT_BUF_WIDE,   /* [M,max(F,(H+2G)*D)] of the wide slots */
+    TT_BUFFERS
+} tt_buffer;
+
+typedef struct tt_slot_row {
+    const char *name;
+    tt_width width;
+    tt_buffer gradient;
+} tt_slot_row;
+
+extern const tt_slot_row tt_slots[TT_SLOTS];
+
+/* ---- layers ---- */
+
+typedef struct tt_pass tt_pass;
+typedef struct tt_apply tt_apply;
+
+typedef enum tt_layer_kind {
+    TT_EMBED,
+    TT_NORM,
+    TT_LINEAR,
+    TT_ATTENTION,
+    TT_GELU,
+    TT_RESIDUAL,
+    TT_HEAD_LOSS,
+    TT_LAYERS
+} tt_layer_kind;
+
+typedef struct tt_layer {
+    const char *name;
+    void (*forward)(tt_pass *pass, const tt_apply *a, int stage);
+    void (*backward)(tt_pass *pass, const tt_apply *a, int stage); /* NULL: forward did it */
+    bool reads_in, reads_out; /* does backward read the input, the output? Then they are saved */
+    /* FP32 statistics beside the output, saved too: their number per micro-batch. NULL: none. */
+    int64_t (*stats)(const tt_shape *shape, int64_t B, int64_t T);
+    /* Forward FLOPs of one token, `weights` being the elements of the matrix. NULL: not counted.
+     * Backward has twice as many. */
+    double (*flops)(const tt_shape *shape, int64_t weights);
+} tt_layer;
+
+extern const tt_layer tt_layers[TT_LAYERS];
+
+/* ---- programs ---- */
+
+typedef enum tt_place { /* which dropout of the stage */
+                        TT_PLACE_EMBED,
+                        TT_PLACE_PROBABILITIES,
+                        TT_PLACE_ATTENTION,
+                        TT_PLACE_MLP,
+                        TT_NO_DROPOUT
+} tt_place;
+
+struct tt_apply {
+    tt_layer_kind layer;
+    tt_slot in, add, out; /* add: what a residual adds to in */
+    tt_role weight, bias; /* TT_ROLES: none. embed: wte, wpe. norm: gain, bias. */
+    tt_place dropout;
+};
+
+typedef struct tt_program {
+    const char *name;
+    int length;
+    const tt_apply *apply; /* [length], static */
+} tt_program;
+
+/* The program of a stage of a model of L blocks. */
+const tt_program *tt_stage_program(int64_t L, int stage);
+
+/* Bytes saved for backward per micro-batch by one application: the operands that its backward reads,
+ * and its statistics. Operands shared with other applications count in each. */
+size_t tt_apply_saved(const tt_apply *a, const tt_shape *shape, int64_t B, int64_t T,
+                      size_t act_bytes);
+
+/* ---- layout ---- */
+
+/* Where a slot is: copy (stage - 1) % copies. Saved slots have a copy per stage, others one. */
+typedef struct tt_span {
+    size_t first, bytes; /* offset of copy 0; size of a copy */
+    int64_t copies;
+} tt_span;
+
+typedef struct tt_layout {
+    tt_span slot[TT_SLOTS];
+    tt_span stats[TT_SLOTS]; /* of the layer whose output the slot is */
+    tt_span gradient[TT_BUFFERS];
+    size_t bytes;
+} tt_layout;
+
+void tt_layout_make(tt_layout *layout, const tt_shape *shape, int64_t B, int64_t T,
+                    size_t act_bytes, bool backward);
+
+/* Elements of one row of a slot. */
+int64_t tt_slot_width(const tt_shape *shape, tt_slot slot);
+
+/* ---- the model and one pass through it ---- */
+
+struct tt_model {
+    tt_shape shape;
+    tt_ctx *ctx; /* borrowed */
+    size_t act_bytes;
+    const unsigned char *weights; /* [N] act, borrowed */
+    float *gradient;              /* [N] borrowed; NULL: evaluation only */
+    int64_t B, T;                 /* largest micro-batch */
+    int stages;                   /* L + 2 */
+    int64_t *offset;              /* [stages * TT_ROLES] into the flat vector, -1: none. Owned. */
+    tt_layout layout;
+    unsigned char *memory; /* [layout.bytes], the arena's */
+};
+
+/* One pass: what layers may see. Lives on the stack of the call. */
+struct tt_pass {
+    const tt_model *model;
+    int64_t B, T, M;       /* M = B*T rows */
+    const int32_t *token;  /* [B,T] */
+    const int32_t *target; /* [B,T] */
+    const int64_t *sample; /* [B]; NULL without dropout */
+    bool train;            /* with dropout and gradients */
+    tt_key key;            /* of this step's dropout */
+    float scale;           /* of the loss's gradient */
+    tt_loss *loss;
+    void *gradient[TT_SLOTS]; /* of each slot, act; set from the slot table, see residual */
+};
+
+/* A pass without dropout and gradient. */
+tt_pass tt_pass_make(const tt_model *model, const int32_t *token, int64_t B, int64_t T);
+/* Makes it a training pass. */
+void tt_pass_train(tt_pass *pass, const int32_t *target, const int64_t *sample, uint64_t seed,
+                   int64_t step, float scale, tt_loss *loss);
+
+/* Addresses. NULL where there is none. */
+void *tt_pass_slot(const tt_pass *pass, tt_slot slot, int stage);         /* [M,width] act */
+float *tt_pass_stats(const tt_pass *pass, tt_slot slot, int stage);       /* see tt_layer.stats */
+void *tt_pass_gradient(const tt_pass *pass, tt_slot slot);                /* [M,width] act */
+const void *tt_pass_weight(const tt_pass *pass, tt_role role, int stage); /* act */
+float *tt_pass_weight_gradient(const tt_pass *pass, tt_role role, int stage);
+
+#endif

@@ -1,0 +1,194 @@
+/* program.c: the model as tables, and what follows from them: layout, bytes, FLOPs.
+ *
+ * Invariant: in a program, in execution order, each slot is written once, by the application that
+ * names it as `out`, before it is read; read backwards, each slot's gradient is complete before the
+ * application that wrote the slot runs its backward.
+ *
+ * Owns nothing. Reads the layer table; next: model.c. */
+#include <assert.h>
+
+#include "model_impl.h"
+#include "tutti/base/narrow.h"
+
+const tt_slot_row tt_slots[TT_SLOTS] = {
+    [TT_X] = {"x", TT_WIDE_C, TT_BUF_STREAM},
+    [TT_N1] = {"norm_1", TT_WIDE_C, TT_BUF_NARROW},
+    [TT_QKV] = {"qkv", TT_WIDE_QKV, TT_BUF_WIDE},
+    [TT_ATT] = {"attention", TT_WIDE_C, TT_BUF_HEADS},
+    [TT_P1] = {"proj", TT_WIDE_C, TT_BUF_NARROW},
+    [TT_X1] = {"x_mid", TT_WIDE_C, TT_BUF_STREAM},
+    [TT_N2] = {"norm_2", TT_WIDE_C, TT_BUF_NARROW},
+    [TT_FC] = {"fc", TT_WIDE_F, TT_BUF_WIDE},
+    [TT_ACT] = {"gelu", TT_WIDE_F, TT_BUF_WIDE},
+    [TT_P2] = {"down", TT_WIDE_C, TT_BUF_NARROW},
+    [TT_NF] = {"norm_f", TT_WIDE_C, TT_BUF_NARROW},
+};
+
+#define NO_SLOT TT_NO_SLOT
+#define NO_ROLE TT_ROLES, TT_ROLES
+
+/*   layer        in       add      out      weight, bias                     dropout */
+static const tt_apply stem[] = {
+    {TT_EMBED, NO_SLOT, NO_SLOT, TT_NEXT, TT_WTE, TT_WPE, TT_PLACE_EMBED},
+};
+
+static const tt_apply block[] = {
+    {TT_NORM, TT_X, NO_SLOT, TT_N1, TT_NORM_1_GAIN, TT_NORM_1_BIAS, TT_NO_DROPOUT},
+    {TT_LINEAR, TT_N1, NO_SLOT, TT_QKV, TT_QKV_WEIGHT, TT_QKV_BIAS, TT_NO_DROPOUT},
+    {TT_ATTENTION, TT_QKV, NO_SLOT, TT_ATT, NO_ROLE, TT_PLACE_PROBABILITIES},
+    {TT_LINEAR, TT_ATT, NO_SLOT, TT_P1, TT_PROJ_WEIGHT, TT_PROJ_BIAS, TT_NO_DROPOUT},
+    {TT_RESIDUAL, TT_X, TT_P1, TT_X1, NO_ROLE, TT_PLACE_ATTENTION},
+    {TT_NORM, TT_X1, NO_SLOT, TT_N2, TT_NORM_2_GAIN, TT_NORM_2_BIAS, TT_NO_DROPOUT},
+    {TT_LINEAR, TT_N2, NO_SLOT, TT_FC, TT_FC_WEIGHT, TT_FC_BIAS, TT_NO_DROPOUT},
+    {TT_GELU, TT_FC, NO_SLOT, TT_ACT, NO_ROLE, TT_NO_DROPOUT},
+    {TT_LINEAR, TT_ACT, NO_SLOT, TT_P2, TT_DOWN_WEIGHT, TT_DOWN_BIAS, TT_NO_DROPOUT},
+    {TT_RESIDUAL, TT_X1, TT_P2, TT_NEXT, NO_ROLE, TT_PLACE_MLP},
+};
+
+static const tt_apply crown[] = {
+    {TT_NORM, TT_X, NO_SLOT, TT_NF, TT_NORM_F_GAIN, TT_NORM_F_BIAS, TT_NO_DROPOUT},
+    {TT_HEAD_LOSS, TT_NF, NO_SLOT, NO_SLOT, TT_HEAD_WEIGHT, TT_ROLES, TT_NO_DROPOUT},
+};
+
+#define PROGRAM(list)                             \
+    {                                             \
+#list, sizeof list / sizeof list[0], list \
+    }
+static const tt_program programs[] = {PROGRAM(stem), PROGRAM(block), PROGRAM(crown)};
+enum { PROGRAMS = sizeof programs / sizeof programs[0] };
+
+const tt_program *tt_stage_program(int64_t L, int stage)
+{
+    assert(stage >= 0 && stage <= L + 1);
+    return &programs[stage == 0 ? 0 : stage <= L ? 1 : 2];
+}
+
+/* (H+2G)*D: the width of queries, keys and values side by side. */
+static int64_t qkv_width(const tt_shape *shape)
+{
+    return (shape->H + 2 * shape->G) * shape->D;
+}
+
+int64_t tt_slot_width(const tt_shape *shape, tt_slot slot)
+{
+    assert(slot < TT_SLOTS || slot == TT_NEXT);
+    switch (tt_slots[slot == TT_NEXT ? TT_X : slot].width) {
+    case TT_WIDE_QKV:
+        return qkv_width(shape);
+    case TT_WIDE_F:
+        return shape->F;
+    case TT_WIDE_C:
+        break;
+    }
+    return shape->C;
+}
+
+static int64_t buffer_width(const tt_shape *shape, tt_buffer buffer)
+{
+    return buffer == TT_BUF_WIDE ? tt_max(shape->F, qkv_width(shape)) : shape->C;
+}
+
+/* Does some backward of the programs read the slot? Then it must live until then. */
+static bool slot_saved(tt_slot slot)
+{
+    for (int p = 0; p < PROGRAMS; p++) {
+        for (int i = 0; i < programs[p].length; i++) {
+            const tt_apply *a = &programs[p].apply[i];
+            const tt_layer *layer = &tt_layers[a->layer];
+            if ((layer->reads_in && a->in == slot) || (layer->reads_out && a->out == slot)) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* The layer that writes the slot within a block or the crown; NULL: the slot comes from outside. */
+static const tt_layer *slot_writer(tt_slot slot)
+{
+    for (int p = 0; p < PROGRAMS; p++) {
+        for (int i = 0; i < programs[p].length; i++) {
+            if (programs[p].apply[i].out == slot) {
+                return &tt_layers[programs[p].apply[i].layer];
+            }
+        }
+    }
+    return NULL;
+}
+
+size_t tt_apply_saved(const tt_apply *a, const tt_shape *shape, int64_t B, int64_t T,
+                      size_t act_bytes)
+{
+    const tt_layer *layer = &tt_layers[a->layer];
+    int64_t width = (layer->reads_in ? tt_slot_width(shape, a->in) : 0) +
+                    (layer->reads_out ? tt_slot_width(shape, a->out) : 0);
+    int64_t stats = layer->stats != NULL ? layer->stats(shape, B, T) : 0;
+    return tt_bytes(tt_mul(tt_mul(B, T), width), act_bytes) + tt_bytes(stats, sizeof(float));
+}
+
+/* The next `copies` pieces of `bytes` each, at the end of the layout. */
+static tt_span place(tt_layout *layout, size_t bytes, int64_t copies)
+{
+    tt_span span = {.first = layout->bytes, .bytes = tt_arena_cost(bytes), .copies = copies};
+    layout->bytes += tt_bytes(copies, span.bytes);
+    return span;
+}
+
+void tt_layout_make(tt_layout *layout, const tt_shape *shape, int64_t B, int64_t T,
+                    size_t act_bytes, bool backward)
+{
+    int64_t M = tt_mul(B, T);
+    *layout = (tt_layout){0};
+    for (int slot = 0; slot < TT_SLOTS; slot++) {
+        int64_t copies = backward && slot_saved(slot) ? shape->L : 1;
+        if (slot == TT_X) { /* stages 1..L+1 read it, each writes the next one's */
+            copies = backward ? shape->L + 1 : 2;
+        }
+        const tt_layer *writer = slot_writer(slot);
+        int64_t stats = writer != NULL && writer->stats != NULL ? writer->stats(shape, B, T) : 0;
+        layout->slot[slot] =
+            place(layout, tt_bytes(tt_mul(M, tt_slot_width(shape, slot)), act_bytes), copies);
+        layout->stats[slot] = place(layout, tt_bytes(stats, sizeof(float)), copies);
+    }
+    for (int buffer = 0; backward && buffer < TT_BUFFERS; buffer++) {
+        int64_t count = tt_mul(M, buffer_width(shape, buffer));
+        layout->gradient[buffer] = place(layout, tt_bytes(count, act_bytes), 1);
+    }
+}
+
+size_t tt_model_activation_bytes(const tt_shape *shape, int64_t B, int64_t T, size_t act_bytes,
+                                 bool backward)
+{
+    tt_layout layout;
+    tt_layout_make(&layout, shape, B, T, act_bytes, backward);
+    return layout.bytes;
+}
+
+tt_extents tt_model_extents(const tt_shape *shape, int64_t B, int64_t T)
+{
+    return (tt_extents){
+        .rows = tt_mul(B, T),
+        .tokens = T,
+        .channels = shape->C,
+        .ffn = buffer_width(shape, TT_BUF_WIDE), /* the widest matrix inside a block */
+        .vocab = shape->V,
+        .heads = shape->H,
+        .head_size = shape->D,
+    };
+}
+
+double tt_model_flops_per_token(const tt_shape *shape, const tt_params *params)
+{
+    double forward = 0.0;
+    for (int stage = 0; stage < params->stages; stage++) {
+        const tt_program *program = tt_stage_program(shape->L, stage);
+        for (int i = 0; i < program->length; i++) {
+            const tt_apply *a = &program->apply[i];
+            const tt_param *weight = tt_params_role(params, a->weight, stage);
+            if (tt_layers[a->layer].flops != NULL) {
+                forward += tt_layers[a->layer].flops(shape, weight != NULL ? weight->count : 0);
+            }
+        }
+    }
+    return 3.0 * forward; /* backward: the gradients of input and weight, each as much again */
+}
