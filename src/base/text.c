@@ -142,6 +142,18 @@ void tt_text_add_json(tt_text *text, const char *value)
     tt_text_add_bytes(text, "\"", 1);
 }
 
+bool tt_text_is_clean(const char *value)
+{
+    for (const unsigned char *s = (const unsigned char *)value; *s != '\0';) {
+        size_t length = utf8_length(s);
+        if (length == 0 || *s < 0x20 || *s == 0x7f) {
+            return false;
+        }
+        s += length;
+    }
+    return true;
+}
+
 void tt_text_free(tt_text *text)
 {
     free(text->data);

@@ -91,13 +91,13 @@ typedef enum tt_option_resume {
 typedef struct tt_option {
     const char *path; /* "optim.lr" */
     tt_option_type type;
-    size_t offset;      /* into tt_config */
-    size_t bytes;       /* room for strings, terminator included */
-    const char *preset; /* default, written as in YAML; NULL: required by train and plan */
-    double low, high;   /* inclusive range of numbers */
-    bool open_low;      /* low itself is not allowed */
-    const char *
-        choices; /* "bf16|fp32" for TT_OPT_CHOICE and for a TT_OPT_BOOL that has only one value today; else NULL */
+    size_t offset;            /* into tt_config */
+    size_t bytes;             /* room for strings, terminator included */
+    const char *preset;       /* default, written as in YAML; NULL: required by train and plan */
+    double low, high;         /* range of numbers, both ends included unless said otherwise */
+    bool open_low, open_high; /* the end itself is not allowed */
+    const char *choices; /* "bf16|fp32" for TT_OPT_CHOICE, and for a TT_OPT_BOOL that has only one
+                            value today; else NULL */
     tt_option_scope scope;
     tt_option_resume resume;
     const char *help; /* one line, with the unit */
@@ -119,15 +119,18 @@ tt_code tt_config_load(tt_config *config, const char *path, int overrides, char 
 /* Same from text already in memory (a checkpoint's /config); `name` appears in errors. */
 tt_code tt_config_parse(tt_config *config, const char *name, const char *text, tt_err *err);
 
+/* TT_EUSER naming the first required key (preset NULL) that was not given. */
+tt_code tt_config_require(const tt_config *config, tt_err *err);
+
 /* Sets one key from its text; `where` is named in errors. */
 tt_code tt_config_set(tt_config *config, const char *where, const char *path, const char *value,
                       tt_err *err);
 
-/* All keys as YAML that tt_config_parse reads back to equal values. scope_global_only leaves
- * TT_LOCAL rows out: this text must be equal on all ranks. */
+/* All keys as YAML that tt_config_parse reads back to equal values; required keys that were not given
+ * are left out. scope_global_only leaves TT_LOCAL rows out: this text must be equal on all ranks. */
 void tt_config_text(const tt_config *config, bool scope_global_only, tt_text *out);
 
-/* One value as text ("0.0006", "true", "bf16"), as tt_config_text writes it. */
+/* One value as text (0.0006, true, bf16, "a string"), as tt_config_text writes it. */
 void tt_config_value(const tt_config *config, const tt_option *option, tt_text *out);
 
 /* Compares the TT_TRAJECTORY rows of a stored and a new config: TT_EUSER naming the first key that

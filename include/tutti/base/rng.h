@@ -10,15 +10,14 @@
 
 #include <stdint.h>
 
-typedef enum tt_purpose { /* stored in no file, but part of every result: append only */
-                          TT_RNG_INIT = 1, /* weights: stream = parameter index, index = element */
-                          TT_RNG_DROPOUT =
-                              2, /* masks: stream = (sample, layer site), index = element */
-                          TT_RNG_SHUFFLE =
-                              3, /* epoch permutation: round function of the bijection */
-                          TT_RNG_SAMPLE = 4, /* generation: index = token */
-                          TT_RNG_SPLIT = 5,  /* which documents are held out */
-                          TT_RNG_TEST = 6
+/* Stored in no file, but part of every result: append only. */
+typedef enum tt_purpose {
+    TT_RNG_INIT = 1,    /* weights: stream = parameter index, index = element */
+    TT_RNG_DROPOUT = 2, /* masks: stream = (sample, layer site), index = element */
+    TT_RNG_SHUFFLE = 3, /* epoch permutation: round function of the bijection */
+    TT_RNG_SAMPLE = 4,  /* generation: index = token */
+    TT_RNG_SPLIT = 5,   /* which documents are held out */
+    TT_RNG_TEST = 6
 } tt_purpose;
 
 typedef struct tt_key {

@@ -24,6 +24,8 @@ void tt_text_add_json(tt_text *text, const char *value);
  * "null" when it is not finite, as JSON wants. */
 void tt_text_add_double(tt_text *text, double value);
 void tt_text_free(tt_text *text);
+/* Is the string valid UTF-8 without control characters? */
+bool tt_text_is_clean(const char *value);
 
 /* Whole-string parses, C locale, no white space; false when the text is anything else, is out of
  * the type's range, or (double) is not finite. */

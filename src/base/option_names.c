@@ -1,0 +1,165 @@
+/* option_names.c: from the name that was written to the row that was meant.
+ *
+ * Three ways to miss are told apart: a typo (edit distance), the right key in the wrong section, and
+ * the name that another trainer uses for the same thing. */
+#include <string.h>
+
+#include "base/base_impl.h"
+
+int tt_option_section(const tt_option *option)
+{
+    return (int)strcspn(option->path, ".");
+}
+
+const char *tt_option_key(const tt_option *option)
+{
+    return option->path + tt_option_section(option) + 1;
+}
+
+const tt_option *tt_option_find(const char *path)
+{
+    for (int i = 0; i < tt_option_count; i++) {
+        if (strcmp(path, tt_options[i].path) == 0) {
+            return &tt_options[i];
+        }
+    }
+    return NULL;
+}
+
+/* Does the row belong to the section named by the first `length` bytes of `name`? */
+static bool in_section(const tt_option *option, const char *name, size_t length)
+{
+    return (size_t)tt_option_section(option) == length && strncmp(option->path, name, length) == 0;
+}
+
+bool tt_section_exists(const char *name)
+{
+    for (int i = 0; i < tt_option_count; i++) {
+        if (in_section(&tt_options[i], name, strlen(name))) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Other trainers' names. */
+static const struct {
+    const char *theirs, *ours;
+} aliases[] = {
+    {"accumulation_steps", "batch.accumulate"},
+    {"batch_size", "batch.sequences"},
+    {"block_size", "model.context"},
+    {"bucket_size", "dist.bucket_mb"},
+    {"checkpoint_every", "run.save_every"},
+    {"d_model", "model.channels"},
+    {"decay_lr", "optim.schedule"},
+    {"device_batch_size", "batch.micro"},
+    {"dim", "model.channels"},
+    {"dtype", "precision.compute"},
+    {"epsilon", "optim.eps"},
+    {"eval_interval", "run.eval_every"},
+    {"eval_iters", "run.eval_sequences"},
+    {"global_batch_size", "batch.sequences"},
+    {"grad_accum", "batch.accumulate"},
+    {"grad_clip", "optim.clip"},
+    {"gradient_accumulation_steps", "batch.accumulate"},
+    {"hidden_size", "model.channels"},
+    {"iters", "run.steps"},
+    {"learning_rate", "optim.lr"},
+    {"local_batch_size", "batch.micro"},
+    {"log_interval", "run.log_every"},
+    {"max_iters", "run.steps"},
+    {"max_norm", "optim.clip"},
+    {"max_seq_len", "model.context"},
+    {"max_steps", "run.steps"},
+    {"micro_batch_size", "batch.micro"},
+    {"min_learning_rate", "optim.min_lr"},
+    {"n_embd", "model.channels"},
+    {"n_head", "model.heads"},
+    {"n_heads", "model.heads"},
+    {"n_layer", "model.layers"},
+    {"n_layers", "model.layers"},
+    {"num_heads", "model.heads"},
+    {"num_layers", "model.layers"},
+    {"out_dir", "run.dir"},
+    {"output_dir", "run.dir"},
+    {"save_interval", "run.save_every"},
+    {"seq_len", "model.context"},
+    {"vocab_size", "model.vocab"},
+    {"warmup_iters", "optim.warmup"},
+    {"warmup_steps", "optim.warmup"},
+    {"zero_stage", "memory.zero"},
+};
+
+/* The likeliest meant path, or NULL when nothing is near. */
+static const char *nearest(const char *path)
+{
+    const char *dot = strchr(path, '.');
+    const char *key = dot != NULL ? dot + 1 : path;
+    for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++) {
+        if (strcmp(key, aliases[i].theirs) == 0) {
+            return aliases[i].ours;
+        }
+    }
+    /* A third of the word may be wrong; the whole path is compared, so that a typo in the section
+     * and the like-named key of the right section both count, and the key alone in any section at
+     * the price of one edit more. */
+    const char *best = NULL;
+    int least = 1 + (int)strlen(key) / 3;
+    for (int i = 0; i < tt_option_count; i++) {
+        const tt_option *option = &tt_options[i];
+        int whole = tt_edit_distance(path, option->path);
+        int alone = tt_edit_distance(key, tt_option_key(option)) + 1;
+        int distance = whole < alone ? whole : alone;
+        if (distance < least || (distance == least && best == NULL)) {
+            best = option->path;
+            least = distance;
+        }
+    }
+    return best;
+}
+
+/* ", "-separated keys of a section, or names of all sections when name is NULL. */
+static void add_names(const char *name, size_t length, tt_text *out)
+{
+    const tt_option *before = NULL;
+    const char *between = "";
+    for (int i = 0; i < tt_option_count; i++) {
+        const tt_option *option = &tt_options[i];
+        size_t section = (size_t)tt_option_section(option);
+        if (name != NULL && in_section(option, name, length)) {
+            tt_text_add(out, "%s%s", between, tt_option_key(option));
+            between = ", ";
+        } else if (name == NULL && (before == NULL || !in_section(before, option->path, section))) {
+            tt_text_add(out, "%s%.*s", between, (int)section, option->path);
+            between = ", ";
+        }
+        before = option;
+    }
+}
+
+tt_code tt_option_unknown(const char *where, const char *path, tt_err *err)
+{
+    const char *dot = strchr(path, '.'), *near = nearest(path);
+    size_t section = dot != NULL ? (size_t)(dot - path) : 0;
+    tt_text shown = {0}, keys = {0};
+    tt_text_add_json(&shown, path);
+    bool known = false;
+    for (int i = 0; dot != NULL && i < tt_option_count; i++) {
+        known = known || in_section(&tt_options[i], path, section);
+    }
+    if (known) {
+        tt_text_add(&keys, "keys of section %.*s are ", (int)section, path);
+        add_names(path, section, &keys);
+    } else {
+        tt_text_add(&keys, "sections are ");
+        add_names(NULL, 0, &keys);
+    }
+    tt_fail(err, TT_EUSER, "%s: unknown %s %s%s%s%s; %s", where, dot != NULL ? "key" : "section",
+            shown.failed || shown.length > 200 ? "of that name" : shown.data,
+            near != NULL ? "; did you mean " : "", near != NULL ? near : "",
+            near != NULL ? "?" : "", keys.failed ? "see tutti options" : keys.data);
+    tt_text_free(&shown);
+    tt_text_free(&keys);
+    return err->code;
+}

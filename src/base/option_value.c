@@ -1,0 +1,307 @@
+/* option_value.c: one value of a config, by its row: set from text, written as text, compared.
+ *
+ * Invariant: a value that was set lies in its row's range, and what is written reads back equal. */
+#include <assert.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base_impl.h"
+
+static const void *field(const tt_config *config, const tt_option *option)
+{
+    return (const char *)config + option->offset;
+}
+
+static int64_t int_of(const tt_config *config, const tt_option *option)
+{
+    return *(const int64_t *)field(config, option);
+}
+
+static double real_of(const tt_config *config, const tt_option *option)
+{
+    return *(const double *)field(config, option);
+}
+
+static bool bool_of(const tt_config *config, const tt_option *option)
+{
+    return *(const bool *)field(config, option);
+}
+
+static const char *text_of(const tt_config *config, const tt_option *option)
+{
+    return field(config, option);
+}
+
+/* "bf16|fp32" as "bf16 or fp32". */
+static void add_choices(const char *choices, tt_text *out)
+{
+    for (const char *word = choices; word != NULL;) {
+        size_t length = strcspn(word, "|");
+        const char *next = word[length] == '|' ? word + length + 1 : NULL;
+        bool last_but_one = next != NULL && strchr(next, '|') == NULL;
+        tt_text_add_bytes(out, word, length);
+        tt_text_add(out, "%s", next == NULL ? "" : last_but_one ? " or " : ", ");
+        word = next;
+    }
+}
+
+static void add_range(const tt_option *option, tt_text *out)
+{
+    bool whole = option->type == TT_OPT_INT;
+    tt_text_add(out, whole ? "a whole number" : "a number");
+    if (isinf(option->high) || option->high >= 0x1p63) {
+        tt_text_add(out, option->open_low ? " above " : " of at least ");
+        tt_text_add_double(out, option->low);
+        return;
+    }
+    tt_text_add(out, option->open_low ? " above " : " from ");
+    tt_text_add_double(out, option->low);
+    tt_text_add(out, option->open_high ? " to below " : " to ");
+    if (whole) { /* never as 1e+09 */
+        tt_text_add(out, "%" PRId64, (int64_t)option->high);
+    } else {
+        tt_text_add_double(out, option->high);
+    }
+}
+
+void tt_option_allowed(const tt_option *option, tt_text *out)
+{
+    switch (option->type) {
+    case TT_OPT_INT:
+    case TT_OPT_REAL:
+        add_range(option, out);
+        break;
+    case TT_OPT_BOOL:
+    case TT_OPT_CHOICE:
+        add_choices(option->choices != NULL ? option->choices : "true|false", out);
+        break;
+    case TT_OPT_STRING:
+        tt_text_add(out, "text");
+        break;
+    }
+}
+
+/* Is `value` one of the words of "a|b|c"? */
+static bool is_choice(const char *choices, const char *value)
+{
+    size_t length = strlen(value);
+    for (const char *word = choices; word != NULL;) {
+        size_t wide = strcspn(word, "|");
+        if (wide == length && memcmp(word, value, length) == 0) {
+            return true;
+        }
+        word = word[wide] == '|' ? word + wide + 1 : NULL;
+    }
+    return false;
+}
+
+static bool in_range(const tt_option *option, double value)
+{
+    return (option->open_low ? value > option->low : value >= option->low) &&
+           (option->open_high ? value < option->high : value <= option->high);
+}
+
+/* Stores the value; NULL, or what is wrong with it. */
+static const char *store(tt_config *config, const tt_option *option, const char *value)
+{
+    void *target = (char *)config + option->offset;
+    int64_t whole;
+    double real;
+    switch (option->type) {
+    case TT_OPT_INT:
+        if (!tt_parse_int(value, &whole)) {
+            return tt_parse_double(value, &real) ? "is not a whole number written in digits"
+                                                 : "is not a whole number";
+        }
+        if (!in_range(option, (double)whole)) {
+            return "is out of range";
+        }
+        *(int64_t *)target = whole;
+        return NULL;
+    case TT_OPT_REAL:
+        if (!tt_parse_double(value, &real)) {
+            return "is not a number";
+        }
+        if (!in_range(option, real)) {
+            return "is out of range";
+        }
+        *(double *)target = real;
+        return NULL;
+    case TT_OPT_BOOL:
+        if (!is_choice("true|false", value)) {
+            return "is neither true nor false";
+        }
+        if (option->choices != NULL && !is_choice(option->choices, value)) {
+            return "is not available";
+        }
+        *(bool *)target = strcmp(value, "true") == 0;
+        return NULL;
+    case TT_OPT_CHOICE:
+        if (!is_choice(option->choices, value)) {
+            return "is not one of its values";
+        }
+        break;
+    case TT_OPT_STRING:
+        if (!tt_text_is_clean(value)) {
+            return "holds control characters or is not UTF-8";
+        }
+        if (value[0] == '\0' && option->preset != NULL && option->preset[0] != '\0') {
+            return "is empty";
+        }
+        break;
+    }
+    size_t length = strlen(value);
+    if (length >= option->bytes) {
+        return "is too long";
+    }
+    memset(target, 0, option->bytes); /* equal values are equal bytes */
+    memcpy(target, value, length);
+    return NULL;
+}
+
+tt_code tt_config_set(tt_config *config, const char *where, const char *path, const char *value,
+                      tt_err *err)
+{
+    const tt_option *option = tt_option_find(path);
+    if (option == NULL) {
+        return tt_option_unknown(where, path, err);
+    }
+    const char *wrong = store(config, option, value);
+    if (wrong == NULL) {
+        return TT_OK;
+    }
+    tt_text shown = {0}, allowed = {0};
+    tt_text_add_json(&shown, value);
+    if (shown.length > 100) {
+        shown.length = 0;
+        tt_text_add(&shown, "a value of %zu bytes", strlen(value));
+    }
+    tt_option_allowed(option, &allowed);
+    if (option->type == TT_OPT_STRING) {
+        tt_text_add(&allowed, " of 1 to %zu bytes", option->bytes - 1);
+    }
+    tt_fail(err, TT_EUSER, "%s: %s: %s %s; allowed is %s", where, path,
+            shown.failed ? "the value" : shown.data, wrong, allowed.failed ? "less" : allowed.data);
+    tt_text_free(&shown);
+    tt_text_free(&allowed);
+    return err->code;
+}
+
+void tt_config_preset(tt_config *config)
+{
+    memset(config, 0, sizeof *config); /* required keys stay 0 or "": not given */
+    for (int i = 0; i < tt_option_count; i++) {
+        const tt_option *option = &tt_options[i];
+        if (option->preset != NULL) {
+            const char *wrong = store(config, option, option->preset);
+            assert(wrong == NULL);
+            (void)wrong;
+        }
+    }
+}
+
+/* Required keys have no valid value that is all zero bytes. */
+static bool is_given(const tt_config *config, const tt_option *option)
+{
+    if (option->preset != NULL) {
+        return true;
+    }
+    const unsigned char *bytes = field(config, option);
+    for (size_t i = 0; i < option->bytes; i++) {
+        if (bytes[i] != 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+tt_code tt_config_require(const tt_config *config, tt_err *err)
+{
+    for (int i = 0; i < tt_option_count; i++) {
+        if (!is_given(config, &tt_options[i])) {
+            return tt_fail(err, TT_EUSER,
+                           "%s is required (%s): set it in the configuration file or as %s=...",
+                           tt_options[i].path, tt_options[i].help, tt_options[i].path);
+        }
+    }
+    return TT_OK;
+}
+
+void tt_config_value(const tt_config *config, const tt_option *option, tt_text *out)
+{
+    switch (option->type) {
+    case TT_OPT_INT:
+        tt_text_add(out, "%" PRId64, int_of(config, option));
+        break;
+    case TT_OPT_REAL:
+        tt_text_add_double(out, real_of(config, option));
+        break;
+    case TT_OPT_BOOL:
+        tt_text_add(out, "%s", bool_of(config, option) ? "true" : "false");
+        break;
+    case TT_OPT_CHOICE:
+        tt_text_add(out, "%s", text_of(config, option));
+        break;
+    case TT_OPT_STRING: /* a JSON string is a double-quoted YAML scalar */
+        tt_text_add_json(out, text_of(config, option));
+        break;
+    }
+}
+
+void tt_config_text(const tt_config *config, bool scope_global_only, tt_text *out)
+{
+    const tt_option *before = NULL;
+    for (int i = 0; i < tt_option_count; i++) {
+        const tt_option *option = &tt_options[i];
+        if ((scope_global_only && option->scope == TT_LOCAL) || !is_given(config, option)) {
+            continue;
+        }
+        int section = tt_option_section(option);
+        if (before == NULL || strncmp(before->path, option->path, (size_t)section + 1) != 0) {
+            tt_text_add(out, "%.*s:\n", section, option->path);
+        }
+        tt_text_add(out, "  %s: ", tt_option_key(option));
+        tt_config_value(config, option, out);
+        tt_text_add(out, "\n");
+        before = option;
+    }
+}
+
+static bool same_value(const tt_config *a, const tt_config *b, const tt_option *option)
+{
+    switch (option->type) {
+    case TT_OPT_INT:
+        return int_of(a, option) == int_of(b, option);
+    case TT_OPT_REAL:
+        return real_of(a, option) == real_of(b, option);
+    case TT_OPT_BOOL:
+        return bool_of(a, option) == bool_of(b, option);
+    case TT_OPT_CHOICE:
+    case TT_OPT_STRING:
+        return strcmp(text_of(a, option), text_of(b, option)) == 0;
+    }
+    return false;
+}
+
+tt_code tt_config_same_trajectory(const tt_config *stored, const tt_config *now, tt_err *err)
+{
+    for (int i = 0; i < tt_option_count; i++) {
+        const tt_option *option = &tt_options[i];
+        if (option->resume != TT_TRAJECTORY || same_value(stored, now, option)) {
+            continue;
+        }
+        tt_text was = {0}, is = {0};
+        tt_config_value(stored, option, &was);
+        tt_config_value(now, option, &is);
+        tt_fail(err, TT_EUSER,
+                "%s is %s in the checkpoint but %s now, and would change what is learned; set it "
+                "back, or start a new run in another run.dir",
+                option->path, was.failed ? "?" : was.data, is.failed ? "?" : is.data);
+        tt_text_free(&was);
+        tt_text_free(&is);
+        return err->code;
+    }
+    return TT_OK;
+}

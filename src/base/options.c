@@ -1,0 +1,132 @@
+/* options.c: the rows. To add an option: a field in tt_config, a row here, and its line of README's
+ * table (a test compares); parsing, overrides, checks across ranks and checkpoints follow.
+ *
+ * Rows of one section stand together, in the order in which they are printed and stored. Paths may
+ * move from machine to machine, so no path is part of the trajectory. */
+#include "tutti/base/options.h"
+
+#include <math.h>
+
+#define AT(section, key)                                                   \
+    .path = #section "." #key, .offset = offsetof(tt_config, section.key), \
+    .bytes = sizeof(((tt_config *)0)->section.key)
+
+#define INT(section, key, text, least, most, class, line)                                 \
+    {                                                                                     \
+        AT(section, key), .type = TT_OPT_INT, .preset = text, .low = least, .high = most, \
+                          .resume = class, .help = line                                   \
+    }
+#define REAL(section, key, text, least, open, class, line)                             \
+    {                                                                                  \
+        AT(section, key), .type = TT_OPT_REAL, .preset = text, .low = least,           \
+                          .high = (double)INFINITY, .open_low = open, .resume = class, \
+                          .help = line                                                 \
+    }
+#define SHARE(section, key, text, class, line)                                      \
+    {                                                                               \
+        AT(section, key), .type = TT_OPT_REAL, .preset = text, .low = 0, .high = 1, \
+                          .open_high = true, .resume = class, .help = line          \
+    }
+#define BOOL(section, key, text, only, class, line)                                              \
+    {                                                                                            \
+        AT(section, key), .type = TT_OPT_BOOL, .preset = text, .choices = only, .resume = class, \
+                          .help = line                                                           \
+    }
+#define STRING(section, key, text, class, line)                                                \
+    {                                                                                          \
+        AT(section, key), .type = TT_OPT_STRING, .preset = text, .resume = class, .help = line \
+    }
+#define CHOICE(section, key, text, words, class, line)                             \
+    {                                                                              \
+        AT(section, key), .type = TT_OPT_CHOICE, .preset = text, .choices = words, \
+                          .resume = class, .help = line                            \
+    }
+
+/* Upper ends keep every product of sizes within 64 bits; 2^63 stands for "none". */
+#define NO_END 0x1p63
+#define MANY 1e9
+
+const tt_option tt_options[] = {
+    CHOICE(model, arch, "gpt2", "gpt2", TT_TRAJECTORY, "architecture"),
+    INT(model, layers, "12", 1, 1000, TT_TRAJECTORY, "transformer blocks"),
+    INT(model, heads, "12", 1, 65536, TT_TRAJECTORY, "attention heads; must divide channels"),
+    INT(model, kv_heads, "0", 0, 65536, TT_TRAJECTORY,
+        "heads of keys and values; 0 = as many as heads"),
+    INT(model, channels, "768", 1, 1 << 20, TT_TRAJECTORY, "width of the residual stream"),
+    INT(model, ffn, "0", 0, 1 << 24, TT_TRAJECTORY,
+        "width of the feed-forward layer; 0 = 4 * channels"),
+    INT(model, vocab, "0", 0, 1 << 24, TT_TRAJECTORY,
+        "vocabulary in tokens; 0 = that of the token file"),
+    INT(model, context, "1024", 1, 1 << 20, TT_TRAJECTORY, "tokens per sequence"),
+    SHARE(model, dropout, "0", TT_TRAJECTORY, "share of activations dropped in training"),
+    BOOL(model, tie_embeddings, "true", NULL, TT_TRAJECTORY,
+         "the head uses the token embedding's weights"),
+
+    STRING(data, train, NULL, TT_FREE, "token file to train on"),
+    STRING(data, valid, "", TT_FREE,
+           "token file to evaluate on; empty = the part of data.train that is held out"),
+    INT(data, seed, "1337", 0, NO_END, TT_TRAJECTORY, "seed of the order of samples"),
+    CHOICE(data, mode, "stream", "stream|documents", TT_TRAJECTORY,
+           "stream = windows of the whole text; documents = one sequence per document"),
+
+    INT(batch, sequences, "0", 0, MANY, TT_TRAJECTORY,
+        "sequences per step over all ranks; 0 = micro * accumulate * ranks"),
+    INT(batch, micro, "0", 0, MANY, TT_LAYOUT,
+        "sequences per micro-batch and rank; 0 = from the other two"),
+    INT(batch, accumulate, "0", 0, MANY, TT_LAYOUT,
+        "micro-batches per rank and step; 0 = from the other two"),
+
+    CHOICE(optim, name, "adamw", "adamw", TT_TRAJECTORY, "optimizer"),
+    REAL(optim, lr, "6e-4", 0, true, TT_TRAJECTORY, "peak learning rate"),
+    SHARE(optim, beta1, "0.9", TT_TRAJECTORY, "decay of the first moment"),
+    SHARE(optim, beta2, "0.95", TT_TRAJECTORY, "decay of the second moment"),
+    REAL(optim, eps, "1e-8", 0, true, TT_TRAJECTORY, "added to the root of the second moment"),
+    REAL(optim, weight_decay, "0.1", 0, false, TT_TRAJECTORY,
+         "decoupled weight decay, on matrices only"),
+    REAL(optim, clip, "1", 0, false, TT_TRAJECTORY,
+         "largest global gradient norm; 0 = no clipping"),
+    CHOICE(optim, schedule, "cosine", "constant|cosine|linear|wsd", TT_TRAJECTORY,
+           "learning rate after the warm-up"),
+    INT(optim, warmup, "0", 0, NO_END, TT_TRAJECTORY, "optimizer steps of linear warm-up"),
+    INT(optim, decay, "0", 0, NO_END, TT_TRAJECTORY,
+        "optimizer steps of wsd's last phase; 0 = a fifth of run.steps"),
+    REAL(optim, min_lr, "0", 0, false, TT_TRAJECTORY, "learning rate at the end"),
+    CHOICE(optim, lr_scaling, "none", "none|linear|sqrt", TT_TRAJECTORY,
+           "scales lr with batch.sequences / optim.lr_sequences"),
+    INT(optim, lr_sequences, "0", 0, MANY, TT_TRAJECTORY,
+        "sequences per step that lr was chosen for"),
+    INT(optim, max_skips, "20", 0, MANY, TT_FREE,
+        "steps skipped in a row for a non-finite gradient before the run stops"),
+
+    CHOICE(precision, compute, "bf16", "bf16|fp32", TT_TRAJECTORY,
+           "format of weights and activations in matmuls"),
+    CHOICE(precision, loss_scale, "none", "none", TT_TRAJECTORY, "factor on the loss in backward"),
+
+    INT(memory, zero, "1", 0, 1, TT_LAYOUT,
+        "0 = each rank holds the whole optimizer state; 1 = its share"),
+    CHOICE(memory, recompute, "none", "none", TT_LAYOUT, "activations computed again in backward"),
+
+    INT(dist, bucket_mb, "25", 1, 1024, TT_LAYOUT, "largest piece of one reduction, MiB"),
+
+    STRING(run, dir, "runs/default", TT_FREE, "folder of checkpoints and metrics"),
+    INT(run, steps, NULL, 1, NO_END, TT_FREE, "optimizer steps of the whole run"),
+    INT(run, seed, "1337", 0, NO_END, TT_TRAJECTORY, "seed of weights and dropout"),
+    {AT(run, threads), .type = TT_OPT_INT, .preset = "0", .low = 0, .high = 1024, .scope = TT_LOCAL,
+     .resume = TT_LAYOUT,
+     .help = "threads per rank; 0 = OMP_NUM_THREADS, or the node's processors shared by its ranks"},
+    INT(run, log_every, "1", 0, NO_END, TT_FREE, "steps between printed lines; 0 = none"),
+    INT(run, eval_every, "0", 0, NO_END, TT_FREE, "steps between evaluations; 0 = none"),
+    INT(run, eval_sequences, "64", 1, MANY, TT_FREE, "sequences per evaluation"),
+    INT(run, save_every, "0", 0, NO_END, TT_FREE,
+        "steps between checkpoints; 0 = only at the end of the run"),
+    INT(run, keep, "3", 0, MANY, TT_FREE, "newest checkpoints kept; 0 = all"),
+    BOOL(run, exact, "false", "false", TT_TRAJECTORY, "bit-identical results for every split"),
+    CHOICE(run, resume, "auto", "auto|never|must", TT_FREE,
+           "auto = continue from the newest checkpoint in run.dir if there is one"),
+    STRING(run, init_from, "", TT_FREE, "checkpoint whose parameters a fresh run starts from"),
+    STRING(run, dump_gradients, "", TT_FREE, "file that gets the mean gradient of the first step"),
+    BOOL(run, trace_data, "false", NULL, TT_FREE,
+         "list every step's sample ids in run.dir/data.jsonl"),
+};
+
+const int tt_option_count = sizeof tt_options / sizeof *tt_options;
