@@ -109,7 +109,7 @@ lint:
 	@scripts/lint.sh --library build/lint/libtutti.a
 
 format:
-	clang-format -i $(shell find include src tests -name '*.[ch]')
+	clang-format -i $(shell find include src tests -name '*.[ch]' ! -name 'golden*')
 
 ##  install    PREFIX=/usr/local: the program, the library, headers, configurations, scripts
 ##  clean      remove build/
