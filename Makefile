@@ -163,7 +163,7 @@ $(BUILD)/flags: force | need
 $(BUILD)/obj/%.o: src/%.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(call SAY,cc,$<)
-	$(Q)$(CC) $(CFLAGS_ALL) $(call ISA_FLAGS,$<) -c $< -o $@
+	$(Q)$(CC) $(CFLAGS_ALL) $(call ISA_FLAGS,$*) -c $< -o $@
 
 $(LIB): $(LIB_OBJ)
 	$(call SAY,ar,$@)
