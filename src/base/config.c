@@ -294,14 +294,12 @@ static tt_code apply_override(tt_config *config, const char *argument, tt_err *e
     tt_code rc = TT_OK;
     tt_text where = {0}, path = {0};
     const char *equals = strchr(argument, '=');
-    if (equals == NULL) {
-        return tt_fail(err, TT_EUSER, "argument %.200s: an override is written section.key=value",
-                       argument);
-    }
     tt_text_add(&where, "argument %.200s", argument);
-    tt_text_add_bytes(&path, argument, (size_t)(equals - argument));
+    tt_text_add_bytes(&path, argument, equals != NULL ? (size_t)(equals - argument) : 0);
     if (where.failed || path.failed) {
         rc = tt_fail(err, TT_EWORLD, "out of memory");
+    } else if (equals == NULL || tt_section_exists(path.data)) {
+        rc = tt_fail(err, TT_EUSER, "%s: an override is written section.key=value", where.data);
     } else {
         rc = tt_config_set(config, where.data, path.data, equals + 1, err);
     }

@@ -2,6 +2,7 @@
  *
  * Three ways to miss are told apart: a typo (edit distance), the right key in the wrong section, and
  * the name that another trainer uses for the same thing. */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/base_impl.h"
@@ -91,32 +92,49 @@ static const struct {
     {"zero_stage", "memory.zero"},
 };
 
-/* The likeliest meant path, or NULL when nothing is near. */
-static const char *nearest(const char *path)
+/* How far a name is from a row: the whole path counts, so that a typo in either half does; or the key
+ * alone, in any section, at the price of one edit more. */
+static int distance_of(const char *path, const tt_option *option)
+{
+    const char *dot = strchr(path, '.');
+    int whole = tt_edit_distance(path, option->path);
+    int alone = tt_edit_distance(dot != NULL ? dot + 1 : path, tt_option_key(option)) + 1;
+    return whole < alone ? whole : alone;
+}
+
+/* Adds the likeliest meant path, or section for a bare word, or nothing when none is near. */
+static void add_nearest(const char *path, tt_text *out)
 {
     const char *dot = strchr(path, '.');
     const char *key = dot != NULL ? dot + 1 : path;
     for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++) {
         if (strcmp(key, aliases[i].theirs) == 0) {
-            return aliases[i].ours;
+            tt_text_add(out, "%s", aliases[i].ours);
+            return;
         }
     }
-    /* A third of the word may be wrong; the whole path is compared, so that a typo in the section
-     * and the like-named key of the right section both count, and the key alone in any section at
-     * the price of one edit more. */
-    const char *best = NULL;
-    int least = 1 + (int)strlen(key) / 3;
+    int least = 2 + (int)strlen(key) / 3; /* a third of the word may be wrong */
+    const tt_option *best = NULL;
+    bool section = false;
     for (int i = 0; i < tt_option_count; i++) {
         const tt_option *option = &tt_options[i];
-        int whole = tt_edit_distance(path, option->path);
-        int alone = tt_edit_distance(key, tt_option_key(option)) + 1;
-        int distance = whole < alone ? whole : alone;
-        if (distance < least || (distance == least && best == NULL)) {
-            best = option->path;
+        int distance = distance_of(path, option);
+        if (distance < least) {
+            best = option;
+            section = false;
+            least = distance;
+        }
+        char name[TT_NAME];
+        snprintf(name, sizeof name, "%.*s", tt_option_section(option), option->path);
+        if (dot == NULL && (distance = tt_edit_distance(path, name)) < least) {
+            best = option;
+            section = true;
             least = distance;
         }
     }
-    return best;
+    if (best != NULL) {
+        tt_text_add(out, "%.*s", section ? tt_option_section(best) : TT_NAME, best->path);
+    }
 }
 
 /* ", "-separated keys of a section, or names of all sections when name is NULL. */
@@ -140,26 +158,27 @@ static void add_names(const char *name, size_t length, tt_text *out)
 
 tt_code tt_option_unknown(const char *where, const char *path, tt_err *err)
 {
-    const char *dot = strchr(path, '.'), *near = nearest(path);
+    const char *dot = strchr(path, '.');
     size_t section = dot != NULL ? (size_t)(dot - path) : 0;
-    tt_text shown = {0}, keys = {0};
-    tt_text_add_json(&shown, path);
     bool known = false;
     for (int i = 0; dot != NULL && i < tt_option_count; i++) {
         known = known || in_section(&tt_options[i], path, section);
     }
+    tt_text shown = {0}, near = {0}, names = {0};
+    tt_text_add_json(&shown, path);
+    add_nearest(path, &near);
     if (known) {
-        tt_text_add(&keys, "keys of section %.*s are ", (int)section, path);
-        add_names(path, section, &keys);
+        tt_text_add(&names, "keys of section %.*s are ", (int)section, path);
     } else {
-        tt_text_add(&keys, "sections are ");
-        add_names(NULL, 0, &keys);
+        tt_text_add(&names, "sections are ");
     }
+    add_names(known ? path : NULL, section, &names);
     tt_fail(err, TT_EUSER, "%s: unknown %s %s%s%s%s; %s", where, dot != NULL ? "key" : "section",
             shown.failed || shown.length > 200 ? "of that name" : shown.data,
-            near != NULL ? "; did you mean " : "", near != NULL ? near : "",
-            near != NULL ? "?" : "", keys.failed ? "see tutti options" : keys.data);
+            near.length > 0 ? " (did you mean " : "", near.length > 0 ? near.data : "",
+            near.length > 0 ? "?)" : "", names.failed ? "see tutti options" : names.data);
     tt_text_free(&shown);
-    tt_text_free(&keys);
+    tt_text_free(&near);
+    tt_text_free(&names);
     return err->code;
 }

@@ -112,8 +112,7 @@ static const char *store(tt_config *config, const tt_option *option, const char 
     switch (option->type) {
     case TT_OPT_INT:
         if (!tt_parse_int(value, &whole)) {
-            return tt_parse_double(value, &real) ? "is not a whole number written in digits"
-                                                 : "is not a whole number";
+            return "is not a whole number in decimal digits";
         }
         if (!in_range(option, (double)whole)) {
             return "is out of range";

@@ -124,7 +124,7 @@ const tt_option tt_options[] = {
     CHOICE(run, resume, "auto", "auto|never|must", TT_FREE,
            "auto = continue from the newest checkpoint in run.dir if there is one"),
     STRING(run, init_from, "", TT_FREE, "checkpoint whose parameters a fresh run starts from"),
-    STRING(run, dump_gradients, "", TT_FREE, "file that gets the mean gradient of the first step"),
+    STRING(run, dump_gradients, "", TT_FREE, "file that gets the mean gradient of the last step"),
     BOOL(run, trace_data, "false", NULL, TT_FREE,
          "list every step's sample ids in run.dir/data.jsonl"),
 };
