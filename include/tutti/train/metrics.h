@@ -1,0 +1,36 @@
+/* metrics.h: <run.dir>/metrics.jsonl, one JSON object a line, for programs; the lines a person reads;
+ * and <run.dir>/data.jsonl with run.trace_data.
+ *
+ * Only rank 0 writes. Each line is written whole and flushed, so a killed run leaves whole lines. On
+ * resume lines of steps that will be made again are dropped, so the file reads as one run. */
+#ifndef TUTTI_TRAIN_METRICS_H
+#define TUTTI_TRAIN_METRICS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "tutti/base/log.h"
+#include "tutti/base/status.h"
+#include "tutti/train/step.h"
+
+typedef struct tt_metrics {
+    FILE *file, *trace; /* owned; NULL on other ranks */
+    tt_log *log;        /* borrowed */
+    double started;     /* tt_seconds at open */
+    int64_t first_step; /* progress at open */
+    double valid_loss;  /* last one; negative: none yet */
+} tt_metrics;
+
+/* Local; the caller agrees. */
+tt_code tt_metrics_open(tt_metrics *metrics, const tt_trainer *trainer, tt_err *err);
+tt_code tt_metrics_step(tt_metrics *metrics, const tt_trainer *trainer, const tt_record *record,
+                        tt_err *err);
+tt_code tt_metrics_valid(tt_metrics *metrics, const tt_trainer *trainer, const tt_loss *loss,
+                         tt_err *err);
+/* The global sample ids of the step that comes next, in order. */
+tt_code tt_metrics_trace(tt_metrics *metrics, const tt_trainer *trainer, tt_err *err);
+/* Every line was flushed when it was written, so closing cannot lose one. */
+void tt_metrics_close(tt_metrics *metrics);
+
+#endif

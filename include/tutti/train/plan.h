@@ -1,0 +1,67 @@
+/* plan.h: plan, then run (decision 12). Everything a run will allocate, send and compute, from the
+ * configuration alone. The trainer opens its arenas with these very numbers, so the plan is the
+ * allocation; `tutti plan` prints it without running.
+ *
+ * Reads tt_config; writes tt_plan; next: train/trainer.h. */
+#ifndef TUTTI_TRAIN_PLAN_H
+#define TUTTI_TRAIN_PLAN_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tutti/base/options.h"
+#include "tutti/base/status.h"
+#include "tutti/base/text.h"
+#include "tutti/data/batch.h"
+#include "tutti/dist/cut.h"
+#include "tutti/kernels/kernels.h"
+#include "tutti/model/params.h"
+
+/* The components of memory, in the order in which they are printed. */
+typedef enum tt_component {
+    TT_MEM_WEIGHTS,     /* act, whole vector */
+    TT_MEM_GRADIENTS,   /* FP32, whole vector */
+    TT_MEM_OPTIMIZER,   /* FP32 master, m, v of the rank's shard */
+    TT_MEM_ACTIVATIONS, /* of one micro-batch, and what backward needs */
+    TT_MEM_WORKSPACE,   /* scratch of the kernels */
+    TT_MEM_BATCH,       /* token, target and sample ids of one micro-batch */
+    TT_MEM_COMPONENTS
+} tt_component;
+
+extern const char *const tt_component_names[TT_MEM_COMPONENTS];
+
+typedef struct tt_plan {
+    size_t bytes[TT_MEM_COMPONENTS]; /* of this rank */
+    size_t total;                    /* sum of bytes */
+    int ranks, threads;
+    int64_t parameters;      /* trained, without gaps */
+    int64_t tokens_per_step; /* positions, S * T */
+    double flops_per_step;   /* over all ranks */
+    int64_t wire_calls;      /* collectives a step */
+    int64_t wire_bytes;      /* payload a step and rank */
+} tt_plan;
+
+/* What the plan is made from; all of it owned by whoever resolved it (tt_blueprint_free). */
+typedef struct tt_blueprint {
+    tt_config config; /* with every derived value filled in */
+    tt_shape shape;
+    tt_split split;
+    tt_params params;
+    tt_buckets buckets;
+    tt_shard shard; /* what the rank's optimizer holds */
+    tt_shard cut;   /* the rank's pieces, whatever the ZeRO stage: for sums and saving */
+    tt_ops ops, guarded;
+    size_t act_bytes;
+    tt_plan plan;
+} tt_blueprint;
+
+/* Resolves and checks a configuration for rank `rank` of `ranks` with `threads` threads; data_vocab
+ * 0: the token file is not known. On failure everything is released. Local. */
+tt_code tt_blueprint_make(tt_blueprint *print, const tt_config *config, int64_t data_vocab,
+                          int rank, int ranks, int threads, const char *isa, tt_err *err);
+void tt_blueprint_free(tt_blueprint *print);
+
+/* The page that `tutti plan` prints. */
+void tt_plan_text(const tt_blueprint *print, tt_text *out);
+
+#endif

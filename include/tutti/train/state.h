@@ -1,0 +1,41 @@
+/* state.h: the state table: every tensor and scalar that influences the next step. If it matters and
+ * is not here, it is a bug.
+ *
+ * Reads and writes trainer memory; next: ckpt/ckpt.h. */
+#ifndef TUTTI_TRAIN_STATE_H
+#define TUTTI_TRAIN_STATE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "tutti/base/status.h"
+#include "tutti/ckpt/ckpt.h"
+#include "tutti/train/trainer.h"
+
+/* Tensor rows "<group>/<parameter>" whose pieces are the intersections of each parameter with the
+ * ranges of `shard`; element e of range i lies at data[local[i] + (e - range[i].first)], with `local`
+ * of the shard that `data` was laid out by. Appends to rows made by tt_rows_open. */
+typedef struct tt_rows {
+    tt_tensor_row *row; /* [rows], owned */
+    tt_piece *piece;    /* all pieces, owned */
+    char (*name)[TT_NAME + 16];
+    int rows, pieces;
+} tt_rows;
+
+/* groups: names; data[g]: arrays laid out by local offsets. Free with tt_rows_free. */
+tt_code tt_rows_make(tt_rows *rows, const tt_params *params, const tt_shard *shard,
+                     const int64_t *local, int groups, const char *const *group, float *const *data,
+                     tt_err *err);
+void tt_rows_free(tt_rows *rows);
+
+/* Saves to <run.dir>/step-%08d.h5 and prunes. Collective. */
+tt_code tt_state_save(tt_trainer *trainer, tt_err *err);
+
+/* Continues from the newest good checkpoint of run.dir, from run.init_from, or from the initial
+ * values, as run.resume says; leaves weights gathered. Collective. */
+tt_code tt_state_begin(tt_trainer *trainer, tt_err *err);
+
+/* Mean gradient of the step just made (sum * scale) to run.dump_gradients. Collective. */
+tt_code tt_state_dump_gradients(tt_trainer *trainer, double scale, tt_err *err);
+
+#endif

@@ -1,0 +1,41 @@
+/* step.h: one optimizer step, the page that everything else serves.
+ *
+ * Reads trainer, data; writes weights, optimizer state, progress and one record; next:
+ * train/metrics.h. */
+#ifndef TUTTI_TRAIN_STEP_H
+#define TUTTI_TRAIN_STEP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "tutti/base/status.h"
+#include "tutti/train/trainer.h"
+
+/* What a step was: one line of metrics.jsonl. Times and rss are the largest over ranks. */
+typedef struct tt_record {
+    int64_t step;   /* number of this step, from 1 */
+    double loss;    /* mean over the step's valid targets, nats */
+    int64_t tokens; /* valid targets of the step, all ranks */
+    int64_t tokens_seen;
+    double lr, grad_norm; /* norm of the mean gradient before clipping */
+    bool clipped, skipped;
+    double loss_scale;
+    int64_t nonfinite; /* gradient elements that are not finite, all ranks */
+    double step_ms, tokens_per_s, mfu, comm_ms, comm_exposed_ms, rss_mb;
+    int64_t comm_calls, comm_bytes; /* of this rank */
+    bool stop;                      /* some rank was asked to stop */
+} tt_record;
+
+/* What a rank brings to a step: all learn of it in the step's own agreement. */
+typedef struct tt_request {
+    bool stop;    /* a signal asked this rank to stop */
+    tt_code code; /* not TT_OK: something failed on this rank since the last agreement */
+    tt_err err;   /* its sentence */
+} tt_request;
+
+/* Collective. Non-finite gradients skip the update on all ranks alike; more than optim.max_skips in
+ * a row are TT_EWORLD. A rank that failed, before the step or while reading its data, takes part in
+ * every collective of the step, then all stop with its message. */
+tt_code tt_step(tt_trainer *trainer, const tt_request *request, tt_record *record, tt_err *err);
+
+#endif

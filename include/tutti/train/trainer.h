@@ -1,0 +1,71 @@
+/* trainer.h: everything a run holds, from start-up to the last step.
+ *
+ * Invariant: between steps, weights[] on every rank are the rounded masters, and (config, tensors,
+ * progress) determine all later steps; that is what the state table (state.h) saves.
+ *
+ * Reads the configuration and the token files; next: train/step.h. */
+#ifndef TUTTI_TRAIN_TRAINER_H
+#define TUTTI_TRAIN_TRAINER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "tutti/base/fault.h"
+#include "tutti/base/log.h"
+#include "tutti/base/memory.h"
+#include "tutti/base/status.h"
+#include "tutti/data/batch.h"
+#include "tutti/data/tokens.h"
+#include "tutti/dist/reduce.h"
+#include "tutti/dist/world.h"
+#include "tutti/model/model.h"
+#include "tutti/train/plan.h"
+
+/* The scalars that influence the next step. */
+typedef struct tt_progress {
+    int64_t step;        /* optimizer steps done, skipped ones included */
+    int64_t updates;     /* updates applied: AdamW's t */
+    int64_t tokens_seen; /* valid targets */
+    int64_t skips;       /* skipped steps in a row */
+} tt_progress;
+
+/* One run of consecutive elements that share an optimizer group. */
+typedef struct tt_segment {
+    int64_t flat, local, count; /* in the flat vector, in the shard's arrays */
+    bool decay;
+} tt_segment;
+
+typedef struct tt_trainer {
+    tt_world *world; /* borrowed */
+    tt_log *log;     /* borrowed */
+    tt_fault fault;
+    tt_blueprint print;
+    tt_ctx ctx;
+    tt_arena arena[TT_MEM_COMPONENTS];
+    void *weights;         /* [N] act */
+    float *gradient;       /* [N] un-normalised sum */
+    float *master, *m, *v; /* [shard.elements] */
+    tt_segment *segment;   /* [segments] owned: the shard, by optimizer group */
+    int segments;
+    tt_tokens *train_tokens, *valid_tokens; /* owned; valid_tokens NULL: no evaluation */
+    tt_sampler sampler, valid_sampler;
+    tt_batch batch;
+    tt_model *model; /* owned */
+    tt_reduce reduce;
+    tt_progress progress;
+    double peak_flops; /* measured at start, all ranks together */
+    int64_t
+        data_tokens; /* of the training part: part of the state, so that the file cannot change */
+} tt_trainer;
+
+/* Opens data, plans, allocates, measures the peak, initialises or loads the state. Collective. */
+tt_code tt_trainer_open(tt_trainer *trainer, const tt_config *config, tt_world *world, tt_log *log,
+                        tt_err *err);
+/* Safe on a zeroed trainer. Local. */
+void tt_trainer_close(tt_trainer *trainer);
+
+/* Runs to run.steps: steps, evaluations, checkpoints, metrics. TT_ESTOP when a signal stopped it
+ * after saving. Collective. */
+tt_code tt_trainer_run(tt_trainer *trainer, tt_err *err);
+
+#endif

@@ -1,0 +1,74 @@
+/* train.c: `tutti train CONFIG [key=value ...]`, alone or under mpirun. */
+#include <stdio.h>
+#include <string.h>
+
+#include "tutti/base/log.h"
+#include "tutti/base/options.h"
+#include "tutti/train/signals.h"
+#include "tutti/train/trainer.h"
+
+#include "cli/cli_impl.h"
+
+static const char usage[] =
+    "usage: tutti train CONFIG [key=value ...]\n"
+    "       mpirun -n RANKS tutti train CONFIG [key=value ...]\n\n"
+    "Trains the model that CONFIG (YAML) describes. Keys are section.key, see `tutti options`.\n"
+    "Writes checkpoints and metrics.jsonl to run.dir and continues from what it finds there\n"
+    "(run.resume). SIGTERM, SIGINT and SIGUSR1 save and end with exit code 75.\n";
+
+/* train needs what other commands do not. */
+static tt_code check_required(const tt_config *config, tt_err *err)
+{
+    tt_code rc = TT_OK;
+    if (config->data.train[0] == '\0') {
+        rc = tt_fail(err, TT_EUSER,
+                     "data.train is not set; give the path of a token file (made by "
+                     "tutti data build)");
+    } else if (config->run.steps <= 0) {
+        rc = tt_fail(err, TT_EUSER, "run.steps is not set; give the number of optimizer steps");
+    }
+    return rc;
+}
+
+int tt_cmd_train(int argc, char **argv)
+{
+    tt_code rc = TT_OK;
+    tt_err err = {TT_OK, ""};
+    tt_world world = {0};
+    tt_trainer trainer = {0};
+    tt_config config;
+    bool help = false;
+    int failed = 0;
+
+    tt_signals_block();
+    if (tt_world_open(&world, &argc, &argv, &err) != TT_OK) {
+        return tt_cli_end(NULL, err.code, &err);
+    }
+    tt_log log = tt_log_open(world.rank);
+    rc = tt_flags_take(&argc, argv, NULL, 0, &help, &err);
+    if (rc == TT_OK && help) {
+        if (world.rank == 0) {
+            fputs(usage, stdout);
+        }
+        goto out;
+    }
+    if (rc == TT_OK && argc < 2) {
+        rc = tt_fail(&err, TT_EUSER,
+                     "tutti train needs a configuration file; see tutti train --help");
+    }
+    if (rc == TT_OK) {
+        tt_config_preset(&config);
+        rc = tt_config_load(&config, argv[1], argc - 2, argv + 2, &err);
+    }
+    if (rc == TT_OK) {
+        rc = check_required(&config, &err);
+    }
+    TT_TRY(tt_agree(&world, rc, &err));
+    TT_TRY(tt_trainer_open(&trainer, &config, &world, &log, &err));
+    TT_TRY(tt_trainer_run(&trainer, &err));
+out:
+    failed = tt_cli_end(&world, rc, &err);
+    tt_trainer_close(&trainer);
+    tt_world_close(&world);
+    return failed;
+}

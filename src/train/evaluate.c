@@ -1,0 +1,27 @@
+/* evaluate.c: the held-out loss. See evaluate.h. */
+#include "tutti/train/evaluate.h"
+
+#include "tutti/base/narrow.h"
+
+tt_code tt_evaluate(tt_world *world, tt_model *model, tt_sampler *sampler, tt_batch *batch,
+                    int64_t count, tt_loss *loss, tt_err *err)
+{
+    tt_code rc = TT_OK, own = TT_OK;
+    const int64_t ranks = world ? world->size : 1, rank = world ? world->rank : 0;
+    const int64_t B = batch->B, batches = tt_ceil_div(count, B);
+    *loss = (tt_loss){0, 0};
+    for (int64_t j = rank; j < batches && own == TT_OK; j += ranks) {
+        own = tt_batch_fill_range(batch, sampler, j * B, count, err);
+        if (own == TT_OK) {
+            tt_model_eval(model, batch->token, batch->target, B, batch->T, loss);
+        }
+    }
+    TT_TRY(tt_agree(world, own, err));
+    if (world) {
+        double sum[] = {loss->sum, (double)loss->count};
+        TT_TRY(tt_sum_f64(world, sum, 2, err));
+        *loss = (tt_loss){sum[0], (int64_t)sum[1]};
+    }
+out:
+    return rc;
+}

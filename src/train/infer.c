@@ -1,0 +1,116 @@
+/* infer.c: a checkpoint as a model that reads. See infer.h. */
+#include "tutti/train/infer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "tutti/base/narrow.h"
+#include "tutti/base/threads.h"
+#include "tutti/ckpt/ckpt.h"
+#include "tutti/train/state.h"
+
+#include "train/train_impl.h"
+
+/* The stored configuration with the overrides, for one process however many wrote the file. */
+static tt_code read_config(tt_infer *infer, const char *checkpoint, int overrides,
+                           char *const *override, tt_config *config, tt_err *err)
+{
+    tt_code rc = TT_OK;
+    tt_text text = {0}, tokenizer = {0};
+    TT_TRY(tt_ckpt_texts(checkpoint, &text, &tokenizer, err));
+    tt_config_preset(config);
+    TT_TRY(tt_config_parse(config, checkpoint, text.data, err));
+    TT_TRY(tt_config_load(config, NULL, overrides, override, err));
+    TT_TRY(tt_tokenizer_open(&infer->tokenizer, tokenizer.data, err));
+    config->batch.micro = infer->B;
+    config->batch.accumulate = 1;
+    config->batch.sequences = 0;
+    config->memory.zero = 0;
+out:
+    tt_text_free(&text);
+    tt_text_free(&tokenizer);
+    return rc;
+}
+
+/* Weights of the file in the compute format. FP32 values pass through memory that is given back. */
+static tt_code load_weights(tt_infer *infer, tt_world *world, const char *checkpoint, tt_err *err)
+{
+    tt_code rc = TT_OK;
+    static const char *const group[] = {"params"};
+    const tt_blueprint *p = &infer->print;
+    tt_rows rows = {0};
+    tt_arena full = {0};
+    float *value = NULL;
+    rc = tt_arena_open(&full, "weights in FP32", tt_bytes(p->params.total, sizeof(float)), err);
+    if (rc == TT_OK) {
+        value = tt_arena_take(&full, tt_bytes(p->params.total, sizeof(float)));
+        rc = tt_rows_make(&rows, &p->params, &p->shard, p->shard.local, 1, group, &value, err);
+    }
+    TT_TRY(tt_agree(world, rc, err));
+    tt_state state = {.tensors = rows.rows, .tensor = rows.row};
+    TT_TRY(tt_ckpt_load(world, checkpoint, &state, true, err));
+    infer->ctx.ops->to_act(&infer->ctx, infer->weights, value, p->params.total);
+out:
+    tt_rows_free(&rows);
+    tt_arena_close(&full);
+    return rc;
+}
+
+/* One arena for all that lives as long as the model. Local. */
+static tt_code allocate(tt_infer *infer, int threads, tt_err *err)
+{
+    tt_code rc = TT_OK;
+    const tt_blueprint *p = &infer->print;
+    const int64_t T = p->shape.T;
+    const size_t weights = tt_bytes(p->params.total, p->act_bytes);
+    const size_t acts = tt_model_activation_bytes(&p->shape, infer->B, T, p->act_bytes, false);
+    const size_t scratch = p->plan.bytes[TT_MEM_WORKSPACE];
+    TT_TRY(tt_arena_open(&infer->arena, "model",
+                         tt_arena_cost(weights) + tt_arena_cost(acts) + tt_arena_cost(scratch),
+                         err));
+    infer->weights = tt_arena_take(&infer->arena, weights);
+    infer->ctx = (tt_ctx){.ops = &infer->print.ops,
+                          .base = infer->print.guarded.isa ? &infer->print.guarded : NULL,
+                          .threads = threads,
+                          .workspace = tt_arena_take(&infer->arena, scratch),
+                          .workspace_bytes = scratch};
+    TT_TRY(tt_model_open(&infer->model, &p->shape, &p->params, &infer->ctx, infer->weights, NULL,
+                         infer->B, T, &infer->arena, err));
+out:
+    return rc;
+}
+
+tt_code tt_infer_open(tt_infer *infer, tt_world *world, const char *checkpoint, int overrides,
+                      char *const *override, int64_t B, tt_err *err)
+{
+    tt_code rc = TT_OK;
+    tt_config config;
+    memset(infer, 0, sizeof *infer);
+    infer->B = B;
+    TT_TRY(tt_agree(world, read_config(infer, checkpoint, overrides, override, &config, err), err));
+    int threads = world ? tt_world_threads(world) : tt_processors(NULL);
+    threads = tt_threads_env() > 0 ? tt_threads_env() : threads;
+    threads = config.run.threads > 0 ? tt_int(config.run.threads) : threads;
+    tt_threads_set(threads);
+    tt_flush_denormals(threads);
+    TT_TRY(tt_agree(world,
+                    tt_blueprint_make(&infer->print, &config, infer->tokenizer.vocab, 0, 1, threads,
+                                      getenv("TUTTI_ISA"), err),
+                    err));
+    TT_TRY(tt_agree(world, allocate(infer, threads, err), err));
+    TT_TRY(tt_agree(world, tt_kernels_self_test(&infer->ctx, err), err));
+    TT_TRY(load_weights(infer, world, checkpoint, err));
+out:
+    if (rc != TT_OK) {
+        tt_infer_close(infer);
+    }
+    return rc;
+}
+
+void tt_infer_close(tt_infer *infer)
+{
+    tt_model_close(infer->model);
+    tt_arena_close(&infer->arena);
+    tt_blueprint_free(&infer->print);
+    memset(infer, 0, sizeof *infer);
+}

@@ -1,0 +1,310 @@
+/* metrics.c: metrics.jsonl, data.jsonl and the lines for people. See metrics.h.
+ *
+ * Reads records; writes files and stderr; next: scripts/plot_loss.sh. */
+#include "tutti/train/metrics.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tutti/base/clock.h"
+#include "tutti/base/file.h"
+#include "tutti/base/narrow.h"
+#include "tutti/base/text.h"
+#include "tutti/version.h"
+
+#include "train/train_impl.h"
+
+static const size_t METRICS_LIMIT = (size_t)1 << 31; /* a file larger than this is not a run's */
+
+/* The whole text in one write, so that a killed run leaves whole lines. */
+static tt_code put(FILE *file, tt_text *line, const char *name, tt_err *err)
+{
+    tt_code rc = TT_OK;
+    if (line->failed) {
+        rc = tt_fail(err, TT_EWORLD, "out of memory for a line of %s", name);
+    } else if (fwrite(line->data, 1, line->length, file) != line->length || fflush(file) != 0) {
+        rc = tt_fail(err, TT_EWORLD, "cannot write to %s: %s", name, strerror(errno));
+    }
+    tt_text_free(line);
+    return rc;
+}
+
+/* Step number of a line, or 0: such lines (a run's first) are kept. */
+static int64_t step_of(const char *line)
+{
+    static const char key[] = "{\"step\": ";
+    return strncmp(line, key, sizeof key - 1) == 0 ? strtoll(line + sizeof key - 1, NULL, 10) : 0;
+}
+
+/* Drops lines of later steps than `last` and a half line at the end, if there are any. */
+static tt_code cut_back(const char *path, int64_t last, tt_err *err)
+{
+    tt_code rc = TT_OK;
+    tt_text all = {0}, kept = {0};
+    if (!tt_file_exists(path)) {
+        goto out;
+    }
+    TT_TRY(tt_read_file(path, METRICS_LIMIT, &all, err));
+    const char *at = all.data;
+    for (const char *end; at && (end = strchr(at, '\n')); at = end + 1) {
+        if (step_of(at) <= last) {
+            tt_text_add_bytes(&kept, at, (size_t)(end + 1 - at));
+        }
+    }
+    if (kept.failed) {
+        rc = tt_fail(err, TT_EWORLD, "out of memory for %s", path);
+        goto out;
+    }
+    if (kept.length != all.length) {
+        TT_TRY(tt_write_file(path, kept.data ? kept.data : "", kept.length, err));
+    }
+out:
+    tt_text_free(&all);
+    tt_text_free(&kept);
+    return rc;
+}
+
+static tt_code open_lines(FILE **file, const char *dir, const char *name, int64_t last, tt_err *err)
+{
+    tt_code rc = TT_OK;
+    char *path = tt_join(dir, name, err);
+    if (!path) {
+        rc = err->code;
+        goto out;
+    }
+    TT_TRY(cut_back(path, last, err));
+    *file = fopen(path, "a");
+    if (!*file) {
+        rc = tt_fail(err, TT_EWORLD, "cannot open %s: %s", path, strerror(errno));
+    }
+out:
+    free(path);
+    return rc;
+}
+
+/* {"run": {...}}: version, configuration, ranks, threads, ISA, parameters, plan. */
+static void run_line(const tt_trainer *t, tt_text *line)
+{
+    const tt_plan *plan = &t->print.plan;
+    char stamp[TT_STAMP];
+    const char *section = "";
+    size_t section_length = 0;
+    tt_stamp(stamp);
+    tt_text_add(line, "{\"run\": {\"version\": \"%s\", \"build\": \"%s\", \"time\": \"%s\", ",
+                TUTTI_VERSION, TUTTI_CONFIG, stamp);
+    tt_text_add(line, "\"ranks\": %d, \"threads\": %d, \"isa\": \"%s\", ", plan->ranks,
+                plan->threads, t->print.ops.isa);
+    tt_text_add(line, "\"parameters\": %lld, \"first_step\": %lld, \"peak_gflops\": %.1f, ",
+                (long long)plan->parameters, (long long)t->progress.step + 1, t->peak_flops / 1e9);
+    tt_text_add(line, "\"plan\": {");
+    for (int i = 0; i < TT_MEM_COMPONENTS; i++) {
+        tt_text_add(line, "\"%s_bytes\": %zu, ", tt_component_names[i], plan->bytes[i]);
+    }
+    tt_text_add(line,
+                "\"total_bytes\": %zu, \"tokens_per_step\": %lld, \"flops_per_step\": %.6g, "
+                "\"wire_calls\": %lld, \"wire_bytes\": %lld}, ",
+                plan->total, (long long)plan->tokens_per_step, plan->flops_per_step,
+                (long long)plan->wire_calls, (long long)plan->wire_bytes);
+    tt_text_add(line, "\"config\": {");
+    for (int i = 0; i < tt_option_count; i++) { /* rows of one section are neighbours */
+        const tt_option *o = &tt_options[i];
+        const char *dot = strchr(o->path, '.');
+        size_t length = (size_t)(dot - o->path);
+        bool same = length == section_length && strncmp(o->path, section, length) == 0;
+        if (!same) {
+            tt_text_add(line, "%s\"%.*s\": {", i == 0 ? "" : "}, ", (int)length, o->path);
+        }
+        tt_text value = {0};
+        tt_config_value(&t->print.config, o, &value);
+        tt_text_add(line, "%s\"%s\": ", same ? ", " : "", dot + 1);
+        if (o->type == TT_OPT_STRING || o->type == TT_OPT_CHOICE) {
+            tt_text_add_json(line, (const char *)&t->print.config + o->offset);
+        } else {
+            tt_text_add(line, "%s", value.data ? value.data : "null");
+        }
+        line->failed = line->failed || value.failed;
+        tt_text_free(&value);
+        section = o->path;
+        section_length = length;
+    }
+    tt_text_add(line, "}}}}\n");
+}
+
+static void greet(const tt_metrics *metrics, const tt_trainer *t)
+{
+    const tt_plan *plan = &t->print.plan;
+    const tt_split *split = &t->print.split;
+    char total[32];
+    tt_human_bytes((double)plan->total, total);
+    tt_info(metrics->log,
+            "tutti %s: %lld parameters, %s on %s, %d rank%s x %d thread%s, %.0f GFLOP/s peak",
+            TUTTI_VERSION, (long long)plan->parameters, t->print.config.precision.compute,
+            t->print.ops.isa, plan->ranks, plan->ranks == 1 ? "" : "s", plan->threads,
+            plan->threads == 1 ? "" : "s", t->peak_flops / 1e9);
+    tt_info(metrics->log,
+            "batch %lld sequences x %lld tokens = micro %lld x accumulate %lld x ranks %d; %s "
+            "planned per rank",
+            (long long)split->sequences, (long long)t->print.shape.T, (long long)split->micro,
+            (long long)split->accumulate, split->ranks, total);
+}
+
+tt_code tt_metrics_open(tt_metrics *metrics, const tt_trainer *t, tt_err *err)
+{
+    tt_code rc = TT_OK;
+    const tt_config *config = &t->print.config;
+    *metrics = (tt_metrics){
+        .log = t->log, .started = tt_seconds(), .first_step = t->progress.step, .valid_loss = -1};
+    if (t->world->rank != 0) {
+        goto out;
+    }
+    greet(metrics, t);
+    TT_TRY(open_lines(&metrics->file, config->run.dir, "metrics.jsonl", t->progress.step, err));
+    if (config->run.trace_data) {
+        TT_TRY(open_lines(&metrics->trace, config->run.dir, "data.jsonl", t->progress.step, err));
+    }
+    tt_text line = {0};
+    run_line(t, &line);
+    TT_TRY(put(metrics->file, &line, "metrics.jsonl", err));
+out:
+    return rc;
+}
+
+static const char *truth(bool value)
+{
+    return value ? "true" : "false";
+}
+
+/* "1:02:03" or "2:03" */
+static void clock_text(double seconds, char out[32])
+{
+    long long s = seconds > 0 ? (long long)(seconds + 0.5) : 0;
+    if (s >= 3600) {
+        snprintf(out, 32, "%lld:%02lld:%02lld", s / 3600, s / 60 % 60, s % 60);
+    } else {
+        snprintf(out, 32, "%lld:%02lld", s / 60, s % 60);
+    }
+}
+
+/* The line for people: redrawn on a terminal, every run.log_every steps elsewhere. */
+static void show(const tt_metrics *metrics, const tt_trainer *t, const tt_record *r)
+{
+    const tt_config *config = &t->print.config;
+    const double passed = tt_seconds() - metrics->started;
+    const int64_t done = r->step - metrics->first_step, left = config->run.steps - r->step;
+    char eta[32], valid[32] = "";
+    tt_text line = {0};
+    clock_text(done > 0 ? passed / (double)done * (double)left : 0, eta);
+    if (metrics->valid_loss >= 0) {
+        snprintf(valid, sizeof valid, "  valid %.4f", metrics->valid_loss);
+    }
+    tt_text_add(&line,
+                "step %lld/%lld  loss %.4f%s  lr %.2e  norm %.3f  %.0f tokens/s  mfu %.0f%%  "
+                "eta %s%s",
+                (long long)r->step, (long long)config->run.steps, r->loss, valid, r->lr,
+                r->grad_norm, r->tokens_per_s, 100 * r->mfu, eta,
+                r->skipped ? "  (skipped: not finite)" : "");
+    if (line.data) {
+        bool kept = r->step == 1 || r->step == config->run.steps || r->skipped ||
+                    (config->run.log_every > 0 && r->step % config->run.log_every == 0);
+        if (metrics->log->terminal) {
+            tt_live(metrics->log, "%s", line.data);
+        } else if (kept) {
+            tt_info(metrics->log, "%s", line.data);
+        }
+    }
+    tt_text_free(&line);
+}
+
+/* JSON has no NaN and no infinity: null stands for both. */
+static void add_number(tt_text *line, const char *key, double value)
+{
+    if (value - value == 0) {
+        tt_text_add(line, "\"%s\": %.9g, ", key, value);
+    } else {
+        tt_text_add(line, "\"%s\": null, ", key);
+    }
+}
+
+tt_code tt_metrics_step(tt_metrics *metrics, const tt_trainer *t, const tt_record *r, tt_err *err)
+{
+    tt_code rc = TT_OK;
+    if (!metrics->file) {
+        goto out;
+    }
+    tt_text line = {0};
+    char stamp[TT_STAMP];
+    tt_stamp(stamp);
+    tt_text_add(&line, "{\"step\": %lld, ", (long long)r->step);
+    add_number(&line, "loss", r->loss);
+    tt_text_add(&line, "\"tokens\": %lld, \"tokens_seen\": %lld, ", (long long)r->tokens,
+                (long long)r->tokens_seen);
+    add_number(&line, "lr", r->lr);
+    add_number(&line, "grad_norm", r->grad_norm);
+    tt_text_add(&line, "\"clipped\": %s, ", truth(r->clipped));
+    add_number(&line, "loss_scale", r->loss_scale);
+    tt_text_add(&line, "\"skipped\": %s, \"nonfinite\": %lld, ", truth(r->skipped),
+                (long long)r->nonfinite);
+    tt_text_add(&line,
+                "\"step_ms\": %.3f, \"tokens_per_s\": %.1f, \"mfu\": %.4f, \"comm_ms\": %.3f, "
+                "\"comm_exposed_ms\": %.3f, \"comm_calls\": %lld, \"comm_bytes\": %lld, "
+                "\"rss_mb\": %.1f, \"time\": \"%s\"}\n",
+                r->step_ms, r->tokens_per_s, r->mfu, r->comm_ms, r->comm_exposed_ms,
+                (long long)r->comm_calls, (long long)r->comm_bytes, r->rss_mb, stamp);
+    TT_TRY(put(metrics->file, &line, "metrics.jsonl", err));
+    show(metrics, t, r);
+out:
+    return rc;
+}
+
+tt_code tt_metrics_valid(tt_metrics *metrics, const tt_trainer *t, const tt_loss *loss, tt_err *err)
+{
+    tt_code rc = TT_OK;
+    metrics->valid_loss = loss->count > 0 ? loss->sum / (double)loss->count : 0;
+    if (!metrics->file) {
+        goto out;
+    }
+    tt_text line = {0};
+    tt_text_add(&line, "{\"step\": %lld, ", (long long)t->progress.step);
+    add_number(&line, "valid_loss", metrics->valid_loss);
+    tt_text_add(&line, "\"valid_tokens\": %lld}\n", (long long)loss->count);
+    TT_TRY(put(metrics->file, &line, "metrics.jsonl", err));
+    tt_info(metrics->log, "step %lld  valid loss %.4f over %lld tokens",
+            (long long)t->progress.step, metrics->valid_loss, (long long)loss->count);
+out:
+    return rc;
+}
+
+tt_code tt_metrics_trace(tt_metrics *metrics, const tt_trainer *t, tt_err *err)
+{
+    tt_code rc = TT_OK;
+    if (!metrics->trace) {
+        goto out;
+    }
+    tt_text line = {0};
+    const int64_t S = t->print.split.sequences, first = t->progress.step * S;
+    tt_text_add(&line, "{\"step\": %lld, \"samples\": [", (long long)t->progress.step + 1);
+    for (int64_t i = 0; i < S; i++) {
+        tt_text_add(&line, "%s%lld", i == 0 ? "" : ", ", (long long)(first + i));
+    }
+    tt_text_add(&line, "], \"elements\": [");
+    for (int64_t i = 0; i < S; i++) {
+        tt_text_add(&line, "%s%lld", i == 0 ? "" : ", ",
+                    (long long)tt_sampler_element(&t->sampler, first + i));
+    }
+    tt_text_add(&line, "]}\n");
+    TT_TRY(put(metrics->trace, &line, "data.jsonl", err));
+out:
+    return rc;
+}
+
+void tt_metrics_close(tt_metrics *metrics)
+{
+    if (metrics->file) {
+        fclose(metrics->file);
+    }
+    if (metrics->trace) {
+        fclose(metrics->trace);
+    }
+    metrics->file = metrics->trace = NULL;
+}

@@ -1,0 +1,154 @@
+/* plan.c: from a configuration to everything a run will allocate, send and compute. See plan.h. */
+#include "tutti/train/plan.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "tutti/base/memory.h"
+#include "tutti/base/narrow.h"
+#include "tutti/model/model.h"
+#include "tutti/optim/optim.h"
+
+const char *const tt_component_names[TT_MEM_COMPONENTS] = {"weights",     "gradients", "optimizer",
+                                                           "activations", "workspace", "batch"};
+
+/* Derived values go back into the configuration, so that what is stored in a checkpoint says what was
+ * run, and a resumed run compares like with like. */
+static void fill_in(tt_blueprint *p)
+{
+    p->config.model.kv_heads = p->shape.G;
+    p->config.model.ffn = p->shape.F;
+    p->config.model.vocab = p->shape.V;
+    p->config.batch.sequences = p->split.sequences;
+    p->config.batch.micro = p->split.micro;
+    p->config.batch.accumulate = p->split.accumulate;
+}
+
+static void make_plan(tt_blueprint *p, int rank, int ranks, int threads)
+{
+    tt_plan *plan = &p->plan;
+    const int64_t N = p->params.total, B = p->split.micro, T = p->shape.T;
+    const tt_extents extents = tt_model_extents(&p->shape, B, T);
+    const bool gather = p->config.memory.zero > 0;
+    (void)rank;
+
+    plan->bytes[TT_MEM_WEIGHTS] = tt_arena_cost(tt_bytes(N, p->act_bytes));
+    plan->bytes[TT_MEM_GRADIENTS] = tt_arena_cost(tt_bytes(N, sizeof(float)));
+    plan->bytes[TT_MEM_OPTIMIZER] = 3 * tt_arena_cost(tt_bytes(p->shard.elements, sizeof(float)));
+    plan->bytes[TT_MEM_ACTIVATIONS] =
+        tt_model_activation_bytes(&p->shape, B, T, p->act_bytes, true);
+    plan->bytes[TT_MEM_WORKSPACE] =
+        tt_arena_cost(tt_kernels_workspace(&p->ops, &p->guarded, &extents, threads));
+    plan->bytes[TT_MEM_BATCH] = tt_arena_cost(tt_batch_bytes(B, T));
+    plan->total = 0;
+    for (int i = 0; i < TT_MEM_COMPONENTS; i++) {
+        plan->total += plan->bytes[i];
+    }
+    plan->ranks = ranks;
+    plan->threads = threads;
+    plan->parameters = p->params.trained;
+    plan->tokens_per_step = tt_mul(p->split.sequences, T);
+    plan->flops_per_step =
+        tt_model_flops_per_token(&p->shape, &p->params) * (double)plan->tokens_per_step;
+    plan->wire_calls = 0;
+    plan->wire_bytes = 0;
+    if (ranks > 1) { /* one call a bucket each way, the agreement and the record's times */
+        plan->wire_calls = tt_mul(p->buckets.count, gather ? 2 : 1) + 2;
+        plan->wire_bytes =
+            tt_count(tt_bytes(N, sizeof(float)) + (gather ? tt_bytes(N, p->act_bytes) : 0));
+    }
+}
+
+tt_code tt_blueprint_make(tt_blueprint *p, const tt_config *config, int64_t data_vocab, int rank,
+                          int ranks, int threads, const char *isa, tt_err *err)
+{
+    tt_code rc = TT_OK;
+    const tt_format format = strcmp(config->precision.compute, "bf16") == 0 ? TT_BF16 : TT_FP32;
+    memset(p, 0, sizeof *p);
+    p->config = *config;
+    p->act_bytes = tt_formats[format].bytes;
+    TT_TRY(tt_shape_resolve(&p->shape, config, data_vocab, err));
+    TT_TRY(tt_split_resolve(&p->split, config->batch.sequences, config->batch.micro,
+                            config->batch.accumulate, ranks, err));
+    fill_in(p);
+    TT_TRY(tt_optim_check(&p->config, err));
+    TT_TRY(tt_params_make(&p->params, &p->shape, err));
+    TT_TRY(tt_buckets_make(&p->buckets, p->params.stage_end, p->params.stages,
+                           config->dist.bucket_mb * 1000000 / (int64_t)sizeof(float), err));
+    TT_TRY(tt_shard_make(&p->shard, &p->buckets, tt_int(config->memory.zero), rank, ranks, err));
+    TT_TRY(tt_shard_make(&p->cut, &p->buckets, 1, rank, ranks, err));
+    TT_TRY(tt_kernels_select(&p->ops, &p->guarded, format, isa, err));
+    make_plan(p, rank, ranks, threads);
+out:
+    if (rc != TT_OK) {
+        tt_blueprint_free(p);
+    }
+    return rc;
+}
+
+void tt_blueprint_free(tt_blueprint *p)
+{
+    tt_params_free(&p->params);
+    tt_buckets_free(&p->buckets);
+    tt_shard_free(&p->shard);
+    tt_shard_free(&p->cut);
+}
+
+static void memory_text(const tt_blueprint *p, tt_text *out)
+{
+    char size[32];
+    tt_text_add(out, "Memory per rank\n");
+    for (int i = 0; i < TT_MEM_COMPONENTS; i++) {
+        tt_human_bytes((double)p->plan.bytes[i], size);
+        tt_text_add(out, "  %-14s %12s\n", tt_component_names[i], size);
+    }
+    tt_human_bytes((double)p->plan.total, size);
+    tt_text_add(out, "  %-14s %12s\n", "total", size);
+    tt_human_bytes((double)p->plan.total * p->plan.ranks, size);
+    tt_text_add(out, "  %-14s %12s   (%d rank%s; libraries come on top)\n\n", "all ranks", size,
+                p->plan.ranks, p->plan.ranks == 1 ? "" : "s");
+}
+
+/* The autocast list: what runs in which format. */
+static void formats_text(const tt_blueprint *p, tt_text *out)
+{
+    const char *act = tt_formats[p->ops.format].name;
+    tt_text_add(out, "Formats\n");
+    tt_text_add(out, "  %-44s %s\n", "weights, activations, their gradients", act);
+    tt_text_add(out, "  %-44s %s, accumulated in fp32\n", "matmuls, attention products", act);
+    tt_text_add(out, "  %-44s fp32\n", "softmax, norms, GELU, loss");
+    tt_text_add(out, "  %-44s fp32\n", "weight gradients, reductions");
+    tt_text_add(out, "  %-44s fp32\n\n", "master weights, Adam m and v, update");
+}
+
+void tt_plan_text(const tt_blueprint *p, tt_text *out)
+{
+    const tt_plan *plan = &p->plan;
+    const tt_shape *s = &p->shape;
+    const tt_split *b = &p->split;
+    char size[32];
+    tt_text_add(out,
+                "Model: gpt2, %lld blocks, %lld heads (%lld key-value), %lld channels, ffn %lld, "
+                "context %lld, vocabulary %lld%s\n",
+                (long long)s->L, (long long)s->H, (long long)s->G, (long long)s->C, (long long)s->F,
+                (long long)s->T, (long long)s->V, s->tied ? ", tied head" : "");
+    tt_text_add(out, "       %lld parameters in %d tensors\n\n", (long long)plan->parameters,
+                p->params.count);
+    tt_text_add(out,
+                "Batch: sequences %lld = micro %lld x accumulate %lld x ranks %d; %lld tokens "
+                "a step\n\n",
+                (long long)b->sequences, (long long)b->micro, (long long)b->accumulate, b->ranks,
+                (long long)plan->tokens_per_step);
+    memory_text(p, out);
+    formats_text(p, out);
+    tt_human_bytes((double)plan->wire_bytes, size);
+    tt_text_add(out, "Wire per step and rank (whatever accumulate is)\n");
+    tt_text_add(out, "  collectives    %12lld\n", (long long)plan->wire_calls);
+    tt_text_add(out, "  payload        %12s   (%d bucket%s of at most %lld MB)\n\n", size,
+                p->buckets.count, p->buckets.count == 1 ? "" : "s",
+                (long long)p->config.dist.bucket_mb);
+    tt_text_add(out, "Compute per step\n");
+    tt_text_add(out, "  %.3g GFLOP over all ranks (%.3g MFLOP a token)\n",
+                plan->flops_per_step / 1e9,
+                plan->flops_per_step / (double)plan->tokens_per_step / 1e6);
+}

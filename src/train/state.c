@@ -1,0 +1,358 @@
+/* state.c: the state table, and what saving and resuming do with it. See state.h.
+ *
+ * Reads and writes trainer memory through rows of pieces; next: ckpt/ckpt.h. */
+#include "tutti/train/state.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tutti/base/clock.h"
+#include "tutti/base/file.h"
+#include "tutti/base/narrow.h"
+#include "tutti/dist/share.h"
+
+#include "train/train_impl.h"
+
+enum { GROUPS = 3, SCALARS = 7 };
+static const char *const group_names[GROUPS] = {"params", "adam_m", "adam_v"};
+
+tt_code tt_rows_make(tt_rows *rows, const tt_params *params, const tt_shard *shard,
+                     const int64_t *local, int groups, const char *const *group, float *const *data,
+                     tt_err *err)
+{
+    tt_code rc = TT_OK;
+    const int64_t count = tt_mul(params->count, groups);
+    memset(rows, 0, sizeof *rows);
+    /* Ranges and parameters both tile the flat vector in order, so they meet in at most
+     * ranges + parameters pieces a group. */
+    rows->row = tt_alloc(count, sizeof *rows->row, err);
+    rows->name = tt_alloc(count, sizeof *rows->name, err);
+    rows->piece = tt_alloc(tt_mul(groups, params->count + shard->count), sizeof *rows->piece, err);
+    if (!rows->row || !rows->name || !rows->piece) {
+        tt_rows_free(rows);
+        rc = err->code;
+        goto out;
+    }
+    for (int g = 0; g < groups; g++) {
+        for (int i = 0, r = 0; i < params->count; i++) {
+            const tt_param *p = &params->param[i];
+            tt_tensor_row *row = &rows->row[rows->rows];
+            snprintf(rows->name[rows->rows], sizeof rows->name[0], "%s/%s", group[g], p->name);
+            *row = (tt_tensor_row){.name = rows->name[rows->rows],
+                                   .dims = p->dims,
+                                   .dim = {p->dim[0], p->dim[1]},
+                                   .piece = &rows->piece[rows->pieces]};
+            while (r > 0 && shard->range[r - 1].end > p->offset) {
+                r--; /* the last range of the parameter before may reach into this one */
+            }
+            for (; r < shard->count && shard->range[r].first < p->offset + p->count; r++) {
+                int64_t first = tt_max(shard->range[r].first, p->offset);
+                int64_t end = tt_min(shard->range[r].end, p->offset + p->count);
+                if (first < end) {
+                    row->piece[row->pieces++] =
+                        (tt_piece){.first = first - p->offset,
+                                   .count = end - first,
+                                   .data = data[g] + local[r] + (first - shard->range[r].first)};
+                }
+            }
+            rows->pieces += row->pieces;
+            rows->rows++;
+        }
+    }
+out:
+    return rc;
+}
+
+void tt_rows_free(tt_rows *rows)
+{
+    free(rows->row);
+    free(rows->name);
+    free(rows->piece);
+    memset(rows, 0, sizeof *rows);
+}
+
+/* The scalars; `facts` are those that must be equal rather than loaded. */
+typedef struct tt_facts {
+    int64_t position, seed, data_tokens;
+} tt_facts;
+
+static void scalar_rows(tt_trainer *t, tt_facts *facts, tt_scalar_row row[SCALARS])
+{
+    *facts = (tt_facts){.position = t->progress.step * t->print.split.sequences,
+                        .seed = t->print.config.run.seed,
+                        .data_tokens = t->data_tokens};
+    row[0] = (tt_scalar_row){.name = "step", .i64 = &t->progress.step};
+    row[1] = (tt_scalar_row){.name = "updates", .i64 = &t->progress.updates};
+    row[2] = (tt_scalar_row){.name = "tokens_seen", .i64 = &t->progress.tokens_seen};
+    row[3] = (tt_scalar_row){.name = "skips", .i64 = &t->progress.skips};
+    row[4] = (tt_scalar_row){.name = "sampler_position", .i64 = &facts->position};
+    row[5] = (tt_scalar_row){.name = "seed", .i64 = &facts->seed};
+    row[6] = (tt_scalar_row){.name = "data_tokens", .i64 = &facts->data_tokens};
+}
+
+static void checkpoint_name(int64_t step, char out[32])
+{
+    snprintf(out, 32, "step-%08lld.h5", (long long)step);
+}
+
+tt_code tt_state_save(tt_trainer *t, tt_err *err)
+{
+    tt_code rc = TT_OK;
+    float *const data[GROUPS] = {t->master, t->m, t->v};
+    const tt_blueprint *p = &t->print;
+    tt_scalar_row scalar[SCALARS];
+    tt_facts facts;
+    tt_rows rows = {0};
+    tt_text config = {0};
+    char name[32], *path = NULL;
+    /* Every rank saves its cut; with ZeRO 0 it holds more than that. */
+    int64_t *local = tt_alloc(p->cut.count, sizeof *local, err);
+    if (!local) {
+        rc = err->code;
+    }
+    for (int i = 0; i < p->cut.count && rc == TT_OK; i++) {
+        local[i] = p->shard.local[i] + (p->cut.range[i].first - p->shard.range[i].first);
+    }
+    if (rc == TT_OK) {
+        rc = tt_rows_make(&rows, &p->params, &p->cut, local, GROUPS, group_names, data, err);
+    }
+    if (rc == TT_OK) {
+        checkpoint_name(t->progress.step, name);
+        path = tt_join(p->config.run.dir, name, err);
+        rc = path ? TT_OK : err->code;
+    }
+    TT_TRY(tt_agree(t->world, rc, err));
+    scalar_rows(t, &facts, scalar);
+    tt_config_text(&p->config, false, &config);
+    tt_state state = {.tensors = rows.rows,
+                      .tensor = rows.row,
+                      .scalars = SCALARS,
+                      .scalar = scalar,
+                      .config = config.data,
+                      .tokenizer = tt_tokens_tokenizer(t->train_tokens)};
+    TT_TRY(tt_ckpt_save(t->world, path, &state, &t->fault, t->progress.step, err));
+    TT_TRY(tt_ckpt_prune(t->world, p->config.run.dir, p->config.run.keep, err));
+out:
+    free(local);
+    free(path);
+    tt_text_free(&config);
+    tt_rows_free(&rows);
+    return rc;
+}
+
+/* After the masters are in place: the act weights of the shard, then everybody's. */
+static tt_code weights_from_masters(tt_trainer *t, tt_err *err)
+{
+    const tt_blueprint *p = &t->print;
+    tt_code rc = TT_OK;
+    for (int i = 0; i < p->shard.count; i++) {
+        tt_range r = p->shard.range[i];
+        t->ctx.ops->to_act(&t->ctx, tt_act_at(t->weights, r.first, p->act_bytes),
+                           t->master + p->shard.local[i], r.end - r.first);
+    }
+    if (p->config.memory.zero > 0) {
+        rc = tt_gather(t->world, &p->buckets, t->weights, p->act_bytes, err);
+    }
+    return rc;
+}
+
+/* Fills the shard from a file: weights only, or all of the state. */
+static tt_code load(tt_trainer *t, const char *path, bool params_only, tt_err *err)
+{
+    tt_code rc = TT_OK;
+    float *const data[GROUPS] = {t->master, t->m, t->v};
+    const tt_blueprint *p = &t->print;
+    tt_scalar_row scalar[SCALARS];
+    tt_facts facts;
+    tt_rows rows = {0};
+    TT_TRY(tt_agree(t->world,
+                    tt_rows_make(&rows, &p->params, &p->shard, p->shard.local,
+                                 params_only ? 1 : GROUPS, group_names, data, err),
+                    err));
+    scalar_rows(t, &facts, scalar);
+    tt_state state = {.tensors = rows.rows,
+                      .tensor = rows.row,
+                      .scalars = params_only ? 0 : SCALARS,
+                      .scalar = scalar};
+    TT_TRY(tt_ckpt_load(t->world, path, &state, params_only, err));
+    if (!params_only && facts.data_tokens != t->data_tokens) {
+        rc = tt_fail(err, TT_EUSER,
+                     "%s was trained on a token file of %lld tokens, but data.train %s has %lld; a "
+                     "resumed run needs the same data",
+                     path, (long long)facts.data_tokens, p->config.data.train,
+                     (long long)t->data_tokens);
+    }
+out:
+    tt_rows_free(&rows);
+    return rc;
+}
+
+/* The stored configuration must lead down the same path as the one given now. */
+static tt_code check_trajectory(tt_trainer *t, const char *path, tt_err *err)
+{
+    tt_code rc = TT_OK;
+    tt_text text = {0};
+    tt_config stored;
+    TT_TRY(tt_ckpt_texts(path, &text, NULL, err));
+    tt_config_preset(&stored);
+    TT_TRY(tt_config_parse(&stored, path, text.data, err));
+    TT_TRY(tt_config_same_trajectory(&stored, &t->print.config, err));
+out:
+    tt_text_free(&text);
+    return rc;
+}
+
+tt_code tt_state_latest(tt_trainer *t, char **path, tt_err *err)
+{
+    tt_code rc = TT_OK;
+    tt_text skipped = {0}, shared = {0};
+    *path = NULL;
+    if (t->world->rank == 0) {
+        rc = tt_ckpt_latest(t->print.config.run.dir, path, &skipped, err);
+        if (rc == TT_OK && skipped.length > 0) {
+            tt_warn(t->log, "passed over:\n%s", skipped.data);
+        }
+        if (*path) {
+            tt_text_add(&shared, "%s", *path);
+        }
+    }
+    TT_TRY(tt_agree(t->world, rc, err));
+    TT_TRY(tt_share_text(t->world, &shared, err));
+    if (t->world->rank != 0 && shared.length > 0) {
+        *path = tt_strdup(shared.data, err);
+        rc = *path ? TT_OK : err->code;
+    }
+    rc = tt_agree(t->world, rc, err);
+out:
+    tt_text_free(&skipped);
+    tt_text_free(&shared);
+    return rc;
+}
+
+static bool of_a_run(const char *name)
+{
+    size_t n = strlen(name);
+    bool checkpoint = strncmp(name, "step-", 5) == 0 && n > 3 && strcmp(name + n - 3, ".h5") == 0;
+    return checkpoint || strcmp(name, "metrics.jsonl") == 0 || strcmp(name, "data.jsonl") == 0;
+}
+
+tt_code tt_run_set_aside(const char *dir, tt_log *log, tt_err *err)
+{
+    tt_code rc = TT_OK;
+    DIR *open = opendir(dir);
+    char stamp[TT_STAMP], *aside = NULL, *from = NULL, *to = NULL;
+    if (!open) {
+        goto out; /* nothing there yet */
+    }
+    for (struct dirent *entry = readdir(open); entry; entry = readdir(open)) {
+        if (!of_a_run(entry->d_name)) {
+            continue;
+        }
+        if (!aside) {
+            char name[TT_STAMP + 16];
+            tt_stamp(stamp);
+            snprintf(name, sizeof name, "earlier-%s", stamp);
+            if (!(aside = tt_join(dir, name, err)) || tt_make_folders(aside, err) != TT_OK) {
+                rc = err->code;
+                goto out;
+            }
+            tt_info(log, "run.resume is never: files of an earlier run moved to %s", aside);
+        }
+        from = tt_join(dir, entry->d_name, err);
+        to = tt_join(aside, entry->d_name, err);
+        if (!from || !to) {
+            rc = err->code;
+            goto out;
+        }
+        if (rename(from, to) != 0) {
+            rc = tt_fail(err, TT_EWORLD, "cannot move %s to %s: %s", from, to, strerror(errno));
+            goto out;
+        }
+        free(from);
+        free(to);
+        from = to = NULL;
+    }
+out:
+    if (open) {
+        closedir(open);
+    }
+    free(aside);
+    free(from);
+    free(to);
+    return rc;
+}
+
+tt_code tt_state_begin(tt_trainer *t, tt_err *err)
+{
+    tt_code rc = TT_OK;
+    const tt_blueprint *p = &t->print;
+    const tt_config *config = &p->config;
+    char *path = NULL;
+    bool never = strcmp(config->run.resume, "never") == 0;
+
+    if (never) {
+        rc = t->world->rank == 0 ? tt_run_set_aside(config->run.dir, t->log, err) : TT_OK;
+        TT_TRY(tt_agree(t->world, rc, err));
+    } else {
+        TT_TRY(tt_state_latest(t, &path, err));
+    }
+    if (!path && strcmp(config->run.resume, "must") == 0) {
+        rc = tt_fail(err, TT_EUSER, "run.resume is must, but %s holds no complete checkpoint",
+                     config->run.dir);
+        goto out;
+    }
+    if (path) {
+        TT_TRY(tt_agree(t->world, check_trajectory(t, path, err), err));
+        TT_TRY(load(t, path, false, err));
+        tt_info(t->log, "continuing from %s (step %lld)", path, (long long)t->progress.step);
+    } else if (config->run.init_from[0] != '\0') {
+        TT_TRY(load(t, config->run.init_from, true, err));
+        tt_info(t->log, "initial weights from %s", config->run.init_from);
+    } else {
+        for (int i = 0; i < p->shard.count; i++) {
+            tt_range r = p->shard.range[i];
+            tt_params_init(&p->params, (uint64_t)config->run.seed, r.first, r.end - r.first,
+                           t->master + p->shard.local[i]);
+        }
+    }
+    TT_TRY(weights_from_masters(t, err));
+out:
+    free(path);
+    return rc;
+}
+
+tt_code tt_state_dump_gradients(tt_trainer *t, double scale, tt_err *err)
+{
+    tt_code rc = TT_OK;
+    static const char *const group[] = {"grads"};
+    const tt_blueprint *p = &t->print;
+    tt_rows rows = {0};
+    tt_shard packed = {0};
+    /* The mean goes into an array of its own: the accumulators keep the sum. */
+    float *mean = NULL;
+    rc = tt_shard_make(&packed, &p->buckets, 1, t->world->rank, t->world->size, err);
+    if (rc == TT_OK && !(mean = tt_alloc(packed.elements, sizeof *mean, err))) {
+        rc = err->code;
+    }
+    for (int i = 0; i < packed.count && rc == TT_OK; i++) {
+        for (int64_t e = packed.range[i].first; e < packed.range[i].end; e++) {
+            mean[packed.local[i] + e - packed.range[i].first] =
+                (float)((double)t->gradient[e] * scale);
+        }
+    }
+    if (rc == TT_OK) {
+        rc = tt_rows_make(&rows, &p->params, &packed, packed.local, 1, group, &mean, err);
+    }
+    TT_TRY(tt_agree(t->world, rc, err));
+    tt_state state = {.tensors = rows.rows, .tensor = rows.row};
+    TT_TRY(tt_ckpt_save(t->world, p->config.run.dump_gradients, &state, &t->fault, t->progress.step,
+                        err));
+out:
+    tt_shard_free(&packed);
+    tt_rows_free(&rows);
+    free(mean);
+    return rc;
+}

@@ -1,0 +1,284 @@
+/* trainer.c: from a configuration to a run, in the order in which it happens. See trainer.h.
+ *
+ * Every phase ends in an agreement, so that a rank that fails takes the others with it to the same
+ * sentence and exit code. */
+#include "tutti/train/trainer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "tutti/base/clock.h"
+#include "tutti/base/file.h"
+#include "tutti/base/narrow.h"
+#include "tutti/base/threads.h"
+#include "tutti/dist/share.h"
+#include "tutti/train/evaluate.h"
+#include "tutti/train/metrics.h"
+#include "tutti/train/signals.h"
+#include "tutti/train/state.h"
+#include "tutti/train/step.h"
+
+#include "train/train_impl.h"
+
+/* Opens the token files. The held-out part is data.valid's own, or data.train's when that is not
+ * given; a data.valid without one is used whole. Local. */
+static tt_code open_data(tt_trainer *t, const tt_config *config, tt_err *err)
+{
+    tt_code rc = TT_OK;
+    TT_TRY(tt_tokens_open(&t->train_tokens, config->data.train, false, err));
+    t->data_tokens = tt_tokens_count(t->train_tokens);
+    if (config->data.valid[0] != '\0') {
+        TT_TRY(tt_tokens_open(&t->valid_tokens, config->data.valid, false, err));
+        if (tt_tokens_has_valid(t->valid_tokens)) {
+            tt_tokens_close(t->valid_tokens);
+            t->valid_tokens = NULL;
+            TT_TRY(tt_tokens_open(&t->valid_tokens, config->data.valid, true, err));
+        }
+        if (tt_tokens_vocab(t->valid_tokens) > tt_tokens_vocab(t->train_tokens)) {
+            rc = tt_fail(err, TT_EUSER,
+                         "data.valid %s has a vocabulary of %lld, data.train %s one of %lld; they "
+                         "must be made by the same tokenizer",
+                         config->data.valid, (long long)tt_tokens_vocab(t->valid_tokens),
+                         config->data.train, (long long)tt_tokens_vocab(t->train_tokens));
+        }
+    } else if (tt_tokens_has_valid(t->train_tokens)) {
+        TT_TRY(tt_tokens_open(&t->valid_tokens, config->data.train, true, err));
+    }
+out:
+    return rc;
+}
+
+static tt_code open_samplers(tt_trainer *t, tt_err *err)
+{
+    tt_code rc = TT_OK;
+    const tt_config *config = &t->print.config;
+    TT_TRY(tt_sampler_open(&t->sampler, t->train_tokens, config->data.mode,
+                           (uint64_t)config->data.seed, t->print.shape.T, true, err));
+    if (!t->valid_tokens || config->run.eval_every == 0) {
+        goto out;
+    }
+    TT_TRY(tt_sampler_open(&t->valid_sampler, t->valid_tokens, config->data.mode, 0,
+                           t->print.shape.T, false, err));
+out:
+    return rc;
+}
+
+/* The shard as runs of one optimizer group each: parameters' ends (gaps included) against ranges. */
+static tt_code make_segments(tt_trainer *t, tt_err *err)
+{
+    tt_code rc = TT_OK;
+    const tt_params *params = &t->print.params;
+    const tt_shard *shard = &t->print.shard;
+    t->segment = tt_alloc((int64_t)params->count + shard->count, sizeof *t->segment, err);
+    if (!t->segment) {
+        rc = err->code;
+        goto out;
+    }
+    for (int r = 0, i = 0; r < shard->count; r++) {
+        int64_t at = shard->range[r].first;
+        while (at < shard->range[r].end) {
+            while (i + 1 < params->count && params->param[i + 1].offset <= at) {
+                i++;
+            }
+            int64_t next = i + 1 < params->count ? params->param[i + 1].offset : params->total;
+            int64_t end = tt_min(next, shard->range[r].end);
+            t->segment[t->segments++] =
+                (tt_segment){.flat = at,
+                             .local = shard->local[r] + (at - shard->range[r].first),
+                             .count = end - at,
+                             .decay = params->param[i].decay};
+            at = end;
+        }
+    }
+out:
+    return rc;
+}
+
+/* Opens every arena with the plan's number and gives out all of it. Local. */
+static tt_code allocate(tt_trainer *t, tt_err *err)
+{
+    tt_code rc = TT_OK;
+    const tt_blueprint *p = &t->print;
+    const size_t shard_bytes = tt_bytes(p->shard.elements, sizeof(float));
+    for (int i = 0; i < TT_MEM_COMPONENTS; i++) {
+        TT_TRY(tt_arena_open(&t->arena[i], tt_component_names[i], p->plan.bytes[i], err));
+    }
+    t->weights = tt_arena_take(&t->arena[TT_MEM_WEIGHTS], tt_bytes(p->params.total, p->act_bytes));
+    t->gradient =
+        tt_arena_take(&t->arena[TT_MEM_GRADIENTS], tt_bytes(p->params.total, sizeof(float)));
+    t->master = tt_arena_take(&t->arena[TT_MEM_OPTIMIZER], shard_bytes);
+    t->m = tt_arena_take(&t->arena[TT_MEM_OPTIMIZER], shard_bytes);
+    t->v = tt_arena_take(&t->arena[TT_MEM_OPTIMIZER], shard_bytes);
+    t->ctx = (tt_ctx){.ops = &p->ops,
+                      .base = p->guarded.isa ? &p->guarded : NULL,
+                      .threads = p->plan.threads,
+                      .workspace_bytes = p->plan.bytes[TT_MEM_WORKSPACE]};
+    t->ctx.workspace = tt_arena_take(&t->arena[TT_MEM_WORKSPACE], p->plan.bytes[TT_MEM_WORKSPACE]);
+    tt_batch_place(
+        &t->batch, p->split.micro, p->shape.T,
+        tt_arena_take(&t->arena[TT_MEM_BATCH], tt_batch_bytes(p->split.micro, p->shape.T)));
+    TT_TRY(tt_model_open(&t->model, &p->shape, &p->params, &t->ctx, t->weights, t->gradient,
+                         p->split.micro, p->shape.T, &t->arena[TT_MEM_ACTIVATIONS], err));
+    TT_TRY(make_segments(t, err));
+out:
+    return rc;
+}
+
+/* All ranks run the same configuration, as resolved, on data of the same size. */
+static tt_code compare_ranks(tt_trainer *t, tt_err *err)
+{
+    tt_text text = {0};
+    tt_config_text(&t->print.config, true, &text);
+    tt_text_add(&text, "data_tokens: %lld\nisa: %s\n", (long long)t->data_tokens, t->print.ops.isa);
+    tt_code rc = text.failed ? tt_fail(err, TT_EWORLD, "out of memory") : TT_OK;
+    TT_TRY(tt_agree(t->world, rc, err));
+    TT_TRY(tt_agree_text(t->world, "configuration", text.data, err));
+out:
+    tt_text_free(&text);
+    return rc;
+}
+
+static int choose_threads(tt_world *world, const tt_config *config)
+{
+    int fill = tt_world_threads(world); /* collective: every rank asks */
+    if (config->run.threads > 0) {
+        return tt_int(config->run.threads);
+    }
+    return tt_threads_env() > 0 ? tt_threads_env() : fill;
+}
+
+tt_code tt_trainer_open(tt_trainer *t, const tt_config *config, tt_world *world, tt_log *log,
+                        tt_err *err)
+{
+    tt_code rc = TT_OK;
+    memset(t, 0, sizeof *t);
+    t->world = world;
+    t->log = log;
+    const int threads = choose_threads(world, config);
+    tt_threads_set(threads);
+    tt_flush_denormals(threads);
+
+    TT_TRY(tt_agree(world, tt_fault_parse(getenv("TUTTI_FAULT"), &t->fault, err), err));
+    TT_TRY(tt_agree(world, open_data(t, config, err), err));
+    TT_TRY(tt_agree(world,
+                    tt_blueprint_make(&t->print, config, tt_tokens_vocab(t->train_tokens),
+                                      world->rank, world->size, threads, getenv("TUTTI_ISA"), err),
+                    err));
+    TT_TRY(compare_ranks(t, err));
+    TT_TRY(tt_agree(world, open_samplers(t, err), err));
+    TT_TRY(tt_agree(world, allocate(t, err), err));
+    TT_TRY(tt_agree(world, tt_kernels_self_test(&t->ctx, err), err));
+    TT_TRY(tt_agree(world, tt_make_folders(t->print.config.run.dir, err), err));
+    TT_TRY(tt_state_begin(t, err));
+    t->peak_flops = t->ctx.ops->peak(&t->ctx, 0.05);
+    TT_TRY(tt_sum_f64(world, &t->peak_flops, 1, err));
+out:
+    if (rc != TT_OK) {
+        tt_trainer_close(t);
+    }
+    return rc;
+}
+
+void tt_trainer_close(tt_trainer *t)
+{
+    tt_model_close(t->model);
+    free(t->segment);
+    tt_tokens_close(t->train_tokens);
+    tt_tokens_close(t->valid_tokens);
+    for (int i = 0; i < TT_MEM_COMPONENTS; i++) {
+        tt_arena_close(&t->arena[i]);
+    }
+    tt_blueprint_free(&t->print);
+    memset(t, 0, sizeof *t);
+}
+
+/* Is something that happens every n steps (0: never) due after this step? */
+static bool due(int64_t every, int64_t step)
+{
+    return every > 0 && step % every == 0;
+}
+
+static tt_code evaluate(tt_trainer *t, tt_metrics *metrics, tt_err *err)
+{
+    tt_code rc = TT_OK;
+    tt_loss loss;
+    int64_t count = tt_min(t->print.config.run.eval_sequences, t->valid_sampler.samples);
+    TT_TRY(tt_evaluate(t->world, t->model, &t->valid_sampler, &t->batch, count, &loss, err));
+    rc = tt_agree(t->world, tt_metrics_valid(metrics, t, &loss, err), err);
+out:
+    return rc;
+}
+
+/* After the last step: what was planned beside what was used. */
+static void report_memory(tt_trainer *t)
+{
+    char planned[32], peak[32];
+    tt_human_bytes((double)t->print.plan.total, planned);
+    tt_human_bytes((double)tt_rss_peak(), peak);
+    tt_info(t->log, "memory of rank 0: planned %s, peak resident %s (libraries included)", planned,
+            peak);
+}
+
+/* Everything that all ranks do after the last step. */
+static tt_code finish(tt_trainer *t, tt_metrics *metrics, bool evaluated, bool saved,
+                      const tt_record *last, tt_err *err)
+{
+    tt_code rc = TT_OK;
+    const tt_config *config = &t->print.config;
+    if (!evaluated) {
+        TT_TRY(evaluate(t, metrics, err));
+    }
+    if (!saved) {
+        TT_TRY(tt_state_save(t, err));
+    }
+    if (config->run.dump_gradients[0] != '\0' && last->tokens > 0) {
+        TT_TRY(tt_state_dump_gradients(t, 1.0 / (double)last->tokens, err));
+    }
+    report_memory(t);
+out:
+    return rc;
+}
+
+tt_code tt_trainer_run(tt_trainer *t, tt_err *err)
+{
+    tt_code rc = TT_OK;
+    const tt_config *config = &t->print.config;
+    const bool evaluates = t->valid_tokens && config->run.eval_every > 0;
+    bool evaluated = !evaluates, saved = t->progress.step > 0, stop = false;
+    tt_request request = {false, TT_OK, {TT_OK, ""}};
+    tt_record record = {0};
+    tt_metrics metrics = {0};
+
+    TT_TRY(tt_agree(t->world, tt_metrics_open(&metrics, t, err), err));
+    while (t->progress.step < config->run.steps && !stop) {
+        request.stop = request.stop || tt_signals_take() != 0;
+        if (request.code == TT_OK) {
+            request.code = tt_metrics_trace(&metrics, t, &request.err);
+        }
+        TT_TRY(tt_step(t, &request, &record, err));
+        request.code = tt_metrics_step(&metrics, t, &record, &request.err); /* told in the next */
+        stop = record.stop;
+        evaluated = !evaluates;
+        saved = false;
+        if (evaluates && due(config->run.eval_every, record.step)) {
+            TT_TRY(evaluate(t, &metrics, err));
+            evaluated = true;
+        }
+        if (due(config->run.save_every, record.step) || stop) {
+            TT_TRY(tt_state_save(t, err));
+            saved = true;
+        }
+    }
+    *err = request.err;
+    TT_TRY(tt_agree(t->world, request.code, err));
+    if (stop) {
+        rc = tt_fail(err, TT_ESTOP, "stopped by a signal after step %lld, which is saved in %s",
+                     (long long)record.step, config->run.dir);
+        goto out;
+    }
+    TT_TRY(finish(t, &metrics, evaluated, saved, &record, err));
+out:
+    tt_live_end(t->log);
+    tt_metrics_close(&metrics);
+    return rc;
+}
