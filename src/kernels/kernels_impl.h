@@ -14,6 +14,7 @@
 #define TUTTI_KERNELS_IMPL_H
 
 #include "tutti/base/memory.h"
+#include "tutti/base/narrow.h"
 #include "tutti/kernels/kernels.h"
 
 extern const tt_ops tt_table_ref_bf16;
@@ -32,6 +33,17 @@ extern const tt_ops tt_table_gemm_avx512bf16_bf16; /* gemm_*, peak: isa/gemm_avx
 static inline size_t tt_padded(size_t bytes)
 {
     return (bytes + TT_ALIGN - 1) / TT_ALIGN * TT_ALIGN;
+}
+
+enum { TT_HEAD_ROWS = 256 }; /* head_loss takes at most so many rows at a time */
+
+/* Front of the workspace that head_loss keeps: logits, their gradient, losses, of one chunk. */
+static inline size_t tt_head_front(int64_t rows, int64_t vocab, tt_format format)
+{
+    int64_t chunk = tt_min(TT_HEAD_ROWS, rows);
+    return tt_padded(tt_bytes(tt_mul(chunk, vocab), sizeof(float))) +
+           tt_padded(tt_bytes(tt_mul(chunk, vocab), tt_formats[format].bytes)) +
+           tt_padded(tt_bytes(chunk, sizeof(double)));
 }
 
 /* ctx without the first `front` bytes of its workspace (a multiple of TT_ALIGN). */

@@ -1,0 +1,123 @@
+/* head_loss.h: the output layer and the cross-entropy in one, a chunk of rows at a time.
+ *
+ *     z = x w^T over the first vocab_used columns;  loss = log sum exp(z) - z[target]
+ *     dz = (softmax(z) - onehot(target)) scale, rounded to act;  dx = dz w;  gw += dz^T x
+ *
+ * A chunk is the next TT_HEAD_ROWS rows of a leaf, or what is left of it, so that [M,V] is never
+ * stored and the order of sums depends on the leaf alone. The matmuls are those of the selected
+ * table; the chunk's buffers are the front of the workspace. */
+#ifndef TUTTI_KERNELS_GENERIC_HEAD_LOSS_H
+#define TUTTI_KERNELS_GENERIC_HEAD_LOSS_H
+
+#include <assert.h>
+#include <math.h>
+
+#include "kernels/generic/act.h"
+#include "kernels/generic/exp.h"
+
+/* One row: z[V] in: logits, out: scratch. dz[V] out (NULL: not wanted). Returns the loss. */
+static inline double head_loss_row(float *restrict z, act *restrict dz, int32_t target, int64_t V,
+                                   int64_t used, float scale)
+{
+    float f[BLOCK], top[LANES];
+    for (int l = 0; l < LANES; l++) {
+        top[l] = z[0];
+    }
+    for (int64_t v = 0; v < used; v += BLOCK) {
+        block_load_f32(f, z + v, used - v);
+        for (int64_t i = used - v; i < BLOCK; i++) {
+            f[i] = z[0];
+        }
+        for (int i = 0; i < BLOCK; i += LANES) {
+            for (int l = 0; l < LANES; l++) {
+                top[l] = f[i + l] > top[l] ? f[i + l] : top[l];
+            }
+        }
+    }
+    float max = top[0];
+    for (int l = 1; l < LANES; l++) {
+        max = top[l] > max ? top[l] : max;
+    }
+    double aim = (double)z[target] - (double)max, sum = 0;
+    for (int64_t v = 0; v < used; v += BLOCK) {
+        float lanes[LANES] = {0};
+        block_load_f32(f, z + v, used - v);
+        for (int i = 0; i < BLOCK; i++) {
+            f[i] = exp_f32(f[i] - max);
+        }
+        block_clear(f, used - v);
+        lanes_add(lanes, f);
+        block_store_f32(z + v, f, used - v);
+        sum += (double)lanes_total(lanes);
+    }
+    if (dz != NULL) {
+        float inverse = (float)((double)scale / sum);
+        for (int64_t v = 0; v < V; v += BLOCK) {
+            block_load_f32(f, z + v, used - v > 0 ? used - v : 0);
+            for (int i = 0; i < BLOCK; i++) {
+                f[i] *= inverse;
+            }
+            block_store(dz + v, f, V - v);
+        }
+        dz[target] = act_of_f32((float)(((double)z[target] / sum - 1) * (double)scale));
+    }
+    return log(sum) - aim;
+}
+
+static void generic_head_loss(tt_ctx *ctx, double *loss_sum, int64_t *count, float *row_loss,
+                              void *dx_, float *gw, const void *x_, const void *w,
+                              const int32_t *target, int64_t M, int64_t V, int64_t vocab_used,
+                              int64_t C, int64_t leaf, float scale)
+{
+    act *dx = dx_;
+    const act *x = x_;
+    int64_t room = tt_min(TT_HEAD_ROWS, tt_min(leaf, M));
+    float *z = (void *)ctx->workspace;
+    act *dz = (void *)((unsigned char *)z + tt_padded(tt_bytes(room * V, sizeof *z)));
+    double *loss = (void *)((unsigned char *)dz + tt_padded(tt_bytes(room * V, sizeof *dz)));
+    size_t front =
+        (size_t)((unsigned char *)loss - ctx->workspace) + tt_padded(tt_bytes(room, sizeof *loss));
+    assert(front <= ctx->workspace_bytes);
+    tt_ctx rest = tt_ctx_rest(ctx, front);
+    int64_t rows = 0;
+    for (int64_t m = 0; m < M; m += rows) {
+        rows = tt_min(room, tt_min(M, (m / leaf + 1) * leaf) - m);
+        int64_t valid = 0;
+        for (int64_t i = 0; i < rows; i++) {
+            valid += target[m + i] >= 0;
+        }
+        if (valid == 0) { /* padding at a document's end: no matmul needed */
+            if (row_loss != NULL) {
+                memset(row_loss + m, 0, tt_bytes(rows, sizeof *row_loss));
+            }
+            if (dx != NULL) {
+                memset(dx + m * C, 0, tt_bytes(rows * C, sizeof *dx));
+            }
+            continue;
+        }
+        rest.ops->gemm_nt_f32(&rest, z, x + m * C, w, rows, V, C);
+#pragma omp parallel for num_threads(ctx->threads)
+        for (int64_t i = 0; i < rows; i++) {
+            act *dz_row = dx != NULL ? dz + i * V : NULL;
+            loss[i] = 0;
+            if (target[m + i] >= 0) {
+                loss[i] = head_loss_row(z + i * V, dz_row, target[m + i], V, vocab_used, scale);
+            } else if (dz_row != NULL) {
+                memset(dz_row, 0, tt_bytes(V, sizeof *dz_row));
+            }
+        }
+        for (int64_t i = 0; i < rows; i++) {
+            *loss_sum += loss[i];
+            if (row_loss != NULL) {
+                row_loss[m + i] = (float)loss[i];
+            }
+        }
+        *count += valid;
+        if (dx != NULL) {
+            rest.ops->gemm_nn(&rest, dx + m * C, dz, w, rows, V, C);
+            rest.ops->gemm_tn(&rest, gw, dz, x + m * C, rows, V, C, rows);
+        }
+    }
+}
+
+#endif

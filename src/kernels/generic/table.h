@@ -1,0 +1,31 @@
+/* table.h: the portable kernels as one complete table. The file that includes this first defines
+ * TT_ACT_BF16 or TT_ACT_FP32, then makes its table with GENERIC_TABLE. */
+#ifndef TUTTI_KERNELS_GENERIC_TABLE_H
+#define TUTTI_KERNELS_GENERIC_TABLE_H
+
+#include "kernels/generic/adamw.h"
+#include "kernels/generic/attention.h"
+#include "kernels/generic/attention_grad.h"
+#include "kernels/generic/convert.h"
+#include "kernels/generic/embed.h"
+#include "kernels/generic/gelu.h"
+#include "kernels/generic/gemm.h"
+#include "kernels/generic/head_loss.h"
+#include "kernels/generic/norm.h"
+#include "kernels/generic/peak.h"
+#include "kernels/generic/residual.h"
+#include "kernels/generic/sums.h"
+
+static size_t generic_workspace(const tt_extents *extents, int threads)
+{
+    size_t gemm = gemm_bytes(threads), attention = attention_bytes(extents, threads);
+    return gemm > attention ? gemm : attention;
+}
+
+#define GENERIC_ENTRY(name, type, args) .name = generic_##name,
+#define GENERIC_TABLE(isa_, format_)                                                          \
+    {                                                                                         \
+        .isa = isa_, .format = format_, .workspace = generic_workspace, TT_OPS(GENERIC_ENTRY) \
+    }
+
+#endif
