@@ -1,0 +1,407 @@
+/* gemm_cases.h: what a table of BF16 matmuls must hold, whatever unit serves it.
+ *
+ * The yardstick is the product in double precision of the same BF16 inputs; the tolerance follows
+ * from the format table. The rest is bit for bit: threads, rows alone against rows together, leaves
+ * alone against leaves together, the rounding of the output. Inputs and outputs are heap blocks of
+ * the exact size, so that a sanitizer sees a read or write outside; outputs also stand between
+ * guards for builds without one.
+ *
+ * The includer sets `gemm_ops` before the suite runs. */
+#ifndef TT_GEMM_CASES_H
+#define TT_GEMM_CASES_H
+
+#include "tt_test.h"
+#include "tutti/base/rng.h"
+#include "tutti/kernels/kernels.h"
+
+static const tt_ops *gemm_ops;
+
+enum { GUARD = 64, ROOM = 1024 };
+
+/* A context with a workspace of the stated size, filled with NaN; free(ctx.workspace). */
+static tt_ctx gemm_ctx(int threads)
+{
+    tt_extents extents = {.rows = ROOM,
+                          .tokens = ROOM,
+                          .channels = ROOM,
+                          .ffn = ROOM,
+                          .vocab = ROOM,
+                          .heads = 1,
+                          .head_size = ROOM};
+    size_t bytes = gemm_ops->workspace == NULL ? 0 : gemm_ops->workspace(&extents, threads);
+    bytes = (bytes / 64 + 1) * 64;
+    tt_ctx ctx = {.threads = threads, .workspace_bytes = bytes};
+    ctx.workspace = aligned_alloc(64, bytes);
+    ck_assert_ptr_nonnull(ctx.workspace);
+    memset(ctx.workspace, 0xff, bytes);
+    return ctx;
+}
+
+enum { TEAMS = 3 };
+
+/* One context per team size, 1 .. TEAMS. */
+static void gemm_teams_open(tt_ctx ctx[TEAMS])
+{
+    for (int i = 0; i < TEAMS; i++) {
+        ctx[i] = gemm_ctx(i + 1);
+    }
+}
+
+static void gemm_teams_close(tt_ctx ctx[TEAMS])
+{
+    for (int i = 0; i < TEAMS; i++) {
+        free(ctx[i].workspace);
+    }
+}
+
+/* n reproducible BF16 values of mixed sign and size, exactly n on the heap. */
+static tt_bf16 *gemm_random(int64_t n, uint64_t stream)
+{
+    tt_bf16 *v = malloc((size_t)n * sizeof *v);
+    ck_assert_ptr_nonnull(v);
+    tt_key key = tt_rng_key(7, TT_RNG_TEST, 0);
+    for (int64_t i = 0; i < n; i++) {
+        v[i] = tt_bf16_of_f32(tt_rng_normal(key, stream, (uint64_t)i));
+    }
+    return v;
+}
+
+/* `bytes` between two guards; gemm_free checks and frees. */
+static void *gemm_output(size_t bytes)
+{
+    unsigned char *p = malloc(bytes + 2 * GUARD);
+    ck_assert_ptr_nonnull(p);
+    memset(p, 0x5a, GUARD);
+    memset(p + GUARD, 0xff, bytes);
+    memset(p + GUARD + bytes, 0x5a, GUARD);
+    return p + GUARD;
+}
+
+static void gemm_free(void *output, size_t bytes)
+{
+    unsigned char *p = output;
+    unsigned char guard[GUARD];
+    memset(guard, 0x5a, GUARD);
+    ck_assert_mem_eq(p - GUARD, guard, GUARD);
+    ck_assert_mem_eq(p + bytes, guard, GUARD);
+    free(p - GUARD);
+}
+
+/* One shape: what goes in. x[M,K], w[N,K], dy[M,N], bias[N]. */
+typedef struct gemm_shape {
+    int64_t M, N, K;
+    tt_bf16 *x, *w, *dy, *bias;
+} gemm_shape;
+
+static gemm_shape gemm_open(int64_t M, int64_t N, int64_t K)
+{
+    gemm_shape s = {.M = M, .N = N, .K = K};
+    s.x = gemm_random(M * K, 1);
+    s.w = gemm_random(N * K, 2);
+    s.dy = gemm_random(M * N, 3);
+    s.bias = gemm_random(N, 4);
+    return s;
+}
+
+static void gemm_close(gemm_shape *s)
+{
+    free(s->x);
+    free(s->w);
+    free(s->dy);
+    free(s->bias);
+}
+
+/* |got - want| against the rounding of `terms` FP32 additions of a sum whose absolute values add up
+ * to `size`, and of the output format. */
+static void gemm_near(double got, double want, double size, int64_t terms, tt_format format,
+                      const char *op, const gemm_shape *s)
+{
+    double sum = (double)(terms + 2) * tt_formats[TT_FP32].epsilon * size;
+    double output = 0.5 * tt_formats[format].epsilon * (fabs(want) + sum);
+    /* Check writes to a pipe at every assert; there are millions of elements. */
+    if (!(fabs(got - want) <= sum + output + tt_formats[format].min_normal)) {
+        ck_abort_msg("%s M=%lld N=%lld K=%lld: %.9g instead of %.9g", op, (long long)s->M,
+                     (long long)s->N, (long long)s->K, got, want);
+    }
+}
+
+static void gemm_check_nt(tt_ctx *ctx, const gemm_shape *s, const tt_bf16 *bias)
+{
+    size_t bytes = (size_t)(s->M * s->N) * sizeof(tt_bf16);
+    tt_bf16 *y = gemm_output(bytes);
+    float *f = gemm_output(bytes * 2);
+    gemm_ops->gemm_nt(ctx, y, s->x, s->w, bias, s->M, s->N, s->K);
+    gemm_ops->gemm_nt_f32(ctx, f, s->x, s->w, s->M, s->N, s->K);
+    for (int64_t i = 0; i < s->M; i++) {
+        for (int64_t j = 0; j < s->N; j++) {
+            double sum = 0.0, size = 0.0, b = bias == NULL ? 0.0 : tt_f32_of_bf16(bias[j]);
+            for (int64_t k = 0; k < s->K; k++) {
+                double p =
+                    (double)tt_f32_of_bf16(s->x[i * s->K + k]) * tt_f32_of_bf16(s->w[j * s->K + k]);
+                sum += p;
+                size += fabs(p);
+            }
+            gemm_near(tt_f32_of_bf16(y[i * s->N + j]), sum + b, size + fabs(b), s->K, TT_BF16,
+                      "gemm_nt", s);
+            gemm_near(f[i * s->N + j], sum, size, s->K, TT_FP32, "gemm_nt_f32", s);
+        }
+    }
+    gemm_free(y, bytes);
+    gemm_free(f, bytes * 2);
+}
+
+static void gemm_check_nn(tt_ctx *ctx, const gemm_shape *s)
+{
+    size_t bytes = (size_t)(s->M * s->K) * sizeof(tt_bf16);
+    tt_bf16 *dx = gemm_output(bytes);
+    gemm_ops->gemm_nn(ctx, dx, s->dy, s->w, s->M, s->N, s->K);
+    for (int64_t i = 0; i < s->M; i++) {
+        for (int64_t j = 0; j < s->K; j++) {
+            double sum = 0.0, size = 0.0;
+            for (int64_t n = 0; n < s->N; n++) {
+                double p = (double)tt_f32_of_bf16(s->dy[i * s->N + n]) *
+                           tt_f32_of_bf16(s->w[n * s->K + j]);
+                sum += p;
+                size += fabs(p);
+            }
+            gemm_near(tt_f32_of_bf16(dx[i * s->K + j]), sum, size, s->N, TT_BF16, "gemm_nn", s);
+        }
+    }
+    gemm_free(dx, bytes);
+}
+
+static void gemm_check_tn(tt_ctx *ctx, const gemm_shape *s, int64_t leaf)
+{
+    size_t bytes = (size_t)(s->N * s->K) * sizeof(float);
+    float *gw = gemm_output(bytes);
+    for (int64_t i = 0; i < s->N * s->K; i++) {
+        gw[i] = (float)(i % 17) - 8.0f;
+    }
+    gemm_ops->gemm_tn(ctx, gw, s->dy, s->x, s->M, s->N, s->K, leaf);
+    for (int64_t n = 0; n < s->N; n++) {
+        for (int64_t j = 0; j < s->K; j++) {
+            double sum = (double)((n * s->K + j) % 17) - 8.0, size = fabs(sum);
+            for (int64_t m = 0; m < s->M; m++) {
+                double p = (double)tt_f32_of_bf16(s->dy[m * s->N + n]) *
+                           tt_f32_of_bf16(s->x[m * s->K + j]);
+                sum += p;
+                size += fabs(p);
+            }
+            gemm_near(gw[n * s->K + j], sum, size, s->M, TT_FP32, "gemm_tn", s);
+        }
+    }
+    gemm_free(gw, bytes);
+}
+
+static void gemm_check(tt_ctx *ctx, int64_t M, int64_t N, int64_t K)
+{
+    gemm_shape s = gemm_open(M, N, K), copy = gemm_open(M, N, K);
+    gemm_check_nt(ctx, &s, M % 2 == 0 ? s.bias : NULL);
+    gemm_check_nn(ctx, &s);
+    gemm_check_tn(ctx, &s, M);
+    gemm_check_tn(ctx, &s, (M + 2) / 3);
+    ck_assert_mem_eq(s.x, copy.x, (size_t)(M * K) * sizeof(tt_bf16));
+    ck_assert_mem_eq(s.w, copy.w, (size_t)(N * K) * sizeof(tt_bf16));
+    ck_assert_mem_eq(s.dy, copy.dy, (size_t)(M * N) * sizeof(tt_bf16));
+    ck_assert_mem_eq(s.bias, copy.bias, (size_t)N * sizeof(tt_bf16));
+    gemm_close(&s);
+    gemm_close(&copy);
+}
+
+START_TEST(ragged_shapes)
+{
+    tt_ctx ctx[TEAMS];
+    gemm_teams_open(ctx);
+    tt_key key = tt_rng_key(1, TT_RNG_TEST, 0);
+    for (uint64_t i = 0; i < 80; i++) {
+        tt_u32x4 r = tt_rng(key, 0, i);
+        gemm_check(&ctx[i % TEAMS], 1 + r.v[0] % 41, 1 + r.v[1] % 41, 1 + r.v[2] % 41);
+    }
+    for (int64_t n = 1; n <= 9; n += 4) { /* vectors and vectors of one */
+        gemm_check(&ctx[1], n, 1, 1);
+        gemm_check(&ctx[1], 1, n, 1);
+        gemm_check(&ctx[1], 1, 1, n);
+    }
+    gemm_teams_close(ctx);
+}
+END_TEST
+
+START_TEST(edges_of_tiles_and_blocks)
+{
+    /* tile widths 6, 8, 16, 48; tasks 96; slabs of k of 256 to 512; blocks 576 x 768 */
+    static const int64_t shapes[][3] = {
+        {6, 16, 256},   {8, 48, 257},   {7, 17, 255},  {9, 49, 258},   {96, 96, 33},
+        {97, 97, 31},   {95, 95, 384},  {5, 15, 385},  {12, 32, 513},  {2, 577, 40},
+        {3, 40, 577},   {770, 18, 5},   {771, 4, 49},  {18, 771, 6},   {41, 580, 7},
+        {64, 50, 1030}, {1030, 33, 20}, {20, 1030, 9}, {580, 575, 11}, {769, 577, 3},
+    };
+    tt_ctx ctx[TEAMS];
+    gemm_teams_open(ctx);
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        gemm_check(&ctx[i % TEAMS], shapes[i][0], shapes[i][1], shapes[i][2]);
+    }
+    gemm_teams_close(ctx);
+}
+END_TEST
+
+/* All outputs of a shape in one block, to compare runs bit for bit; free it. */
+static unsigned char *gemm_outputs(tt_ctx *ctx, const gemm_shape *s, int64_t leaf, size_t *bytes)
+{
+    size_t nt = (size_t)(s->M * s->N), nn = (size_t)(s->M * s->K), tn = (size_t)(s->N * s->K);
+    *bytes = nt * 4 + tn * 4 + nt * 2 + nn * 2;
+    unsigned char *all = calloc(*bytes, 1);
+    ck_assert_ptr_nonnull(all);
+    float *f = (float *)all, *gw = f + nt;
+    tt_bf16 *y = (tt_bf16 *)(gw + tn), *dx = y + nt;
+    gemm_ops->gemm_nt_f32(ctx, f, s->x, s->w, s->M, s->N, s->K);
+    gemm_ops->gemm_nt(ctx, y, s->x, s->w, s->bias, s->M, s->N, s->K);
+    gemm_ops->gemm_nn(ctx, dx, s->dy, s->w, s->M, s->N, s->K);
+    gemm_ops->gemm_tn(ctx, gw, s->dy, s->x, s->M, s->N, s->K, leaf);
+    return all;
+}
+
+START_TEST(threads_do_not_matter)
+{
+    static const int64_t shapes[][3] = {
+        {100, 70, 90}, {205, 130, 300}, {800, 40, 33}, {66, 600, 64}};
+    tt_ctx ctx[TEAMS];
+    gemm_teams_open(ctx);
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        gemm_shape s = gemm_open(shapes[i][0], shapes[i][1], shapes[i][2]);
+        size_t bytes;
+        unsigned char *one = gemm_outputs(&ctx[0], &s, 64, &bytes);
+        for (int team = 1; team < TEAMS; team++) {
+            unsigned char *more = gemm_outputs(&ctx[team], &s, 64, &bytes);
+            ck_assert_mem_eq(one, more, bytes);
+            free(more);
+        }
+        free(one);
+        gemm_close(&s);
+    }
+    gemm_teams_close(ctx);
+}
+END_TEST
+
+START_TEST(rows_do_not_know_each_other)
+{
+    enum { M = 101, N = 50, K = 530 };
+    static const int64_t cuts[] = {1, 2, 5, 6, 7, 8, 13, 96};
+    gemm_shape s = gemm_open(M, N, K);
+    size_t bytes;
+    tt_ctx ctx = gemm_ctx(2);
+    unsigned char *all = gemm_outputs(&ctx, &s, M, &bytes);
+    const float *f = (const float *)all;
+    const tt_bf16 *y = (const tt_bf16 *)(f + M * N + N * K), *dx = y + M * N;
+    for (size_t c = 0; c < sizeof cuts / sizeof *cuts; c++) {
+        float f_part[96 * N];
+        tt_bf16 y_part[96 * N];
+        tt_bf16 *dx_part = malloc(sizeof(tt_bf16) * 96 * K);
+        ck_assert_ptr_nonnull(dx_part);
+        for (int64_t i = 0; i < M; i += cuts[c]) {
+            int64_t m = i + cuts[c] > M ? M - i : cuts[c];
+            gemm_ops->gemm_nt_f32(&ctx, f_part, s.x + i * K, s.w, m, N, K);
+            gemm_ops->gemm_nt(&ctx, y_part, s.x + i * K, s.w, s.bias, m, N, K);
+            gemm_ops->gemm_nn(&ctx, dx_part, s.dy + i * N, s.w, m, N, K);
+            ck_assert_mem_eq(f_part, f + i * N, sizeof(float) * (size_t)(m * N));
+            ck_assert_mem_eq(y_part, y + i * N, sizeof(tt_bf16) * (size_t)(m * N));
+            ck_assert_mem_eq(dx_part, dx + i * K, sizeof(tt_bf16) * (size_t)(m * K));
+        }
+        free(dx_part);
+    }
+    free(ctx.workspace);
+    free(all);
+    gemm_close(&s);
+}
+END_TEST
+
+START_TEST(leaves_do_not_know_each_other)
+{
+    static const int64_t leaves[] = {1, 7, 64, 300, 530};
+    enum { N = 21, K = 50 };
+    tt_ctx ctx = gemm_ctx(2);
+    for (size_t l = 0; l < sizeof leaves / sizeof *leaves; l++) {
+        int64_t leaf = leaves[l];
+        gemm_shape s = gemm_open(3 * leaf, N, K);
+        float together[N * K], apart[N * K], sum[N * K], start[N * K];
+        for (int i = 0; i < N * K; i++) {
+            start[i] = together[i] = apart[i] = 1000.0f / (float)(i + 1);
+        }
+        gemm_ops->gemm_tn(&ctx, together, s.dy, s.x, 3 * leaf, N, K, leaf);
+        for (int64_t i = 0; i < 3; i++) {
+            const tt_bf16 *dy = s.dy + i * leaf * N, *x = s.x + i * leaf * K;
+            gemm_ops->gemm_tn(&ctx, apart, dy, x, leaf, N, K, leaf);
+            /* A leaf is added once: sum it from zero, then add. */
+            memset(sum, 0, sizeof sum);
+            gemm_ops->gemm_tn(&ctx, sum, dy, x, leaf, N, K, leaf);
+            for (int e = 0; e < N * K; e++) {
+                start[e] += sum[e];
+            }
+        }
+        ck_assert_mem_eq(together, apart, sizeof together);
+        ck_assert_mem_eq(together, start, sizeof together);
+        gemm_close(&s);
+    }
+    free(ctx.workspace);
+}
+END_TEST
+
+/* With one summand the FP32 value is known exactly, so the output must have the exact bits. */
+START_TEST(output_rounds_as_the_format_says)
+{
+    enum { M = 13, N = 67 };
+    gemm_shape s = gemm_open(M, N, 1);
+    for (int64_t j = 0; j < N; j += 3) { /* ties: 1 + half a step, bias 0 */
+        s.w[j] = tt_bf16_of_f32(1.0f + (float)(2 * j + 1) / 128.0f);
+        s.bias[j] = 0;
+    }
+    s.x[0] = tt_bf16_of_f32(1.5f);
+    s.x[3] = 0x7f80; /* infinity; times zero: NaN */
+    s.x[5] = 0xffc1; /* NaN */
+    s.w[4] = 0;
+    s.w[7] = s.w[20] = 0x7f00; /* overflows with a large bias */
+    s.bias[7] = s.bias[20] = 0x7f7f;
+    tt_bf16 y[M * N];
+    tt_ctx ctx = gemm_ctx(1);
+    gemm_ops->gemm_nt(&ctx, y, s.x, s.w, s.bias, M, N, 1);
+    for (int64_t i = 0; i < M; i++) {
+        for (int64_t j = 0; j < N; j++) {
+            float product = tt_f32_of_bf16(s.x[i]) * tt_f32_of_bf16(s.w[j]);
+            float sum = product + tt_f32_of_bf16(s.bias[j]);
+            float got = tt_f32_of_bf16(y[i * N + j]);
+            if (isnan(sum)) {
+                ck_assert_msg(isnan(got), "row %lld column %lld lost a NaN", (long long)i,
+                              (long long)j);
+            } else {
+                ck_assert_msg(y[i * N + j] == tt_bf16_of_f32(sum), "%.9g became %.9g", sum, got);
+            }
+        }
+    }
+    free(ctx.workspace);
+    gemm_close(&s);
+}
+END_TEST
+
+START_TEST(peak_is_a_rate)
+{
+    tt_ctx ctx = gemm_ctx(1);
+    double rate = gemm_ops->peak(&ctx, 0.01);
+    ck_assert(isfinite(rate) && rate > 0.0);
+    free(ctx.workspace);
+}
+END_TEST
+
+static void gemm_add_cases(Suite *suite, const char *name)
+{
+    TCase *cases = tcase_create(name);
+    tcase_set_timeout(cases, 60);
+    tcase_add_test(cases, ragged_shapes);
+    tcase_add_test(cases, edges_of_tiles_and_blocks);
+    tcase_add_test(cases, threads_do_not_matter);
+    tcase_add_test(cases, rows_do_not_know_each_other);
+    tcase_add_test(cases, leaves_do_not_know_each_other);
+    tcase_add_test(cases, output_rounds_as_the_format_says);
+    tcase_add_test(cases, peak_is_a_rate);
+    suite_add_tcase(suite, cases);
+}
+
+#endif
