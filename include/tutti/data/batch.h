@@ -30,7 +30,8 @@ typedef struct tt_split {
 } tt_split;
 
 /* Any two of sequences, micro, accumulate (0 = not given) give the third; with R ranks S = B*K*R.
- * Three that do not fit, or two that do not divide, are TT_EUSER with the nearest possible sets. */
+ * With sequences or micro alone, accumulate is 1. Three that do not fit, or two that do not divide,
+ * are TT_EUSER with the nearest possible sets. */
 tt_code tt_split_resolve(tt_split *split, int64_t sequences, int64_t micro, int64_t accumulate,
                          int ranks, tt_err *err);
 
@@ -42,9 +43,10 @@ typedef struct tt_sampler {
     uint64_t seed;
     int64_t context; /* T */
     int64_t samples; /* n */
+    int32_t end;     /* end token: fills what is masked */
 } tt_sampler;
 
-/* Fails (TT_EUSER) when the part is shorter than one sequence. */
+/* Fails (TT_EUSER) when the part is shorter than one sequence: T+1 tokens, or one document. */
 tt_code tt_sampler_open(tt_sampler *sampler, tt_tokens *tokens, const char *mode, uint64_t seed,
                         int64_t context, bool shuffle, tt_err *err);
 
@@ -56,7 +58,8 @@ typedef struct tt_batch {
     int32_t *scratch; /* [T+1] */
 } tt_batch;
 
-/* Bytes for the arrays of a batch (for the plan), and carving them from memory of that size. */
+/* Bytes for the arrays of a batch (for the plan), and carving them from memory of that size, which is
+ * aligned to TT_ALIGN and stays its owner's. */
 size_t tt_batch_bytes(int64_t B, int64_t T);
 void tt_batch_place(tt_batch *batch, int64_t B, int64_t T, void *memory);
 
@@ -64,7 +67,8 @@ void tt_batch_place(tt_batch *batch, int64_t B, int64_t T, void *memory);
 tt_code tt_batch_fill(tt_batch *batch, tt_sampler *sampler, const tt_split *split, int64_t step,
                       int64_t k, int rank, tt_err *err);
 
-/* Samples first .. first+B-1; those at or past `end` are wholly masked. For evaluation. */
+/* Samples first .. first+B-1; those at or past `end` are wholly masked. For evaluation: `end` is at
+ * most n there, because past n the samples start again. */
 tt_code tt_batch_fill_range(tt_batch *batch, tt_sampler *sampler, int64_t first, int64_t end,
                             tt_err *err);
 

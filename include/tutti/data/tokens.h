@@ -17,22 +17,27 @@
 #include "tutti/data/tokenizer.h"
 
 typedef struct tt_tokens_build {
-    const char *out;       /* path of the file to write */
+    const char *out;       /* file to write; replaces only a token file or an empty file */
     const char *tokenizer; /* "bytes" */
-    double valid_fraction; /* [0, 1): documents held out, chosen by tt_permute with `seed` */
+    double
+        valid_fraction; /* [0, 1): documents held out, rounded, at least one if above 0, never all;
+                              chosen by tt_permute with `seed` */
     uint64_t seed;
     int inputs;
-    char *const *input; /* files or folders (walked in sorted order; hidden and binary files
-                                  (a NUL byte) are skipped and counted) */
+    char *const *input; /* files or folders (walked in byte order of the names, links followed, each
+                              file once; hidden, empty and binary files (a NUL byte) are skipped) */
 } tt_tokens_build;
 
 typedef struct tt_tokens_summary {
-    int64_t documents, tokens, valid_documents, valid_tokens, vocab, skipped_files;
-    double entropy_nats; /* order-0 entropy of the training part, nats per token */
-    int64_t longest_document;
+    int64_t documents, tokens, valid_documents, valid_tokens, vocab;
+    int64_t skipped_files;    /* by a build: hidden, empty, binary, special or met before */
+    double entropy_nats;      /* order-0 entropy of the training part, nats per token */
+    int64_t longest_document; /* tokens, of both parts */
     char tokenizer[64];
 } tt_tokens_summary;
 
+/* Builds the file beside (`<out>.part`), reads it back, syncs, renames. Whatever fails, `out` is as it
+ * was before. A mistake in `build` or unreadable inputs: TT_EUSER; the disk: TT_EWORLD. */
 tt_code tt_tokens_build_file(const tt_tokens_build *build, tt_tokens_summary *summary, tt_err *err);
 
 /* One part (training or held-out) of a token file, open for reading. Owns its HDF5 handles. */
