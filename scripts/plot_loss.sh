@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# plot_loss.sh: draws loss, validation loss and learning rate of a run with gnuplot.
+#
+#   scripts/plot_loss.sh RUN_DIR OUT.png
+#   scripts/plot_loss.sh --text RUN_DIR       on the terminal instead
+#
+# Reads RUN_DIR/metrics.jsonl.
+set -euo pipefail
+
+text=
+[[ ${1:-} == --text ]] && { text=1; shift; }
+if (($# != (text ? 1 : 2))); then
+    sed -n '2,/^set -/s/^# \{0,1\}//p' "$0" >&2
+    exit 2
+fi
+run=$1
+out=${2:-}
+metrics=$run/metrics.jsonl
+[[ -r $metrics ]] || { echo "plot_loss.sh: cannot read $metrics" >&2; exit 2; }
+command -v gnuplot >/dev/null || { echo "plot_loss.sh: gnuplot is missing; scripts/setup.sh installs it" >&2; exit 1; }
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# Columns: step, loss, learning rate; and step, validation loss. A loss that is not finite is null.
+awk -v train="$work/train" -v valid="$work/valid" '
+    function number(key,    at, rest) {
+        at = index($0, "\"" key "\": ")
+        if (at == 0) return "none"
+        rest = substr($0, at + length(key) + 4)
+        sub(/[,}].*/, "", rest)
+        return rest == "null" ? "NaN" : rest
+    }
+    /^\{"step": / {
+        if (number("loss") != "none") print number("step"), number("loss"), number("lr") > train
+        if (number("valid_loss") != "none") print number("step"), number("valid_loss") > valid
+    }' "$metrics"
+[[ -s $work/train ]] || { echo "plot_loss.sh: $metrics holds no steps" >&2; exit 2; }
+
+curves="'$work/train' using 1:2 with lines linewidth 1.5 title 'loss'"
+if [[ -s $work/valid ]]; then
+    curves+=", '$work/valid' using 1:2 with linespoints linewidth 2 pointtype 7 title 'validation loss'"
+fi
+
+if [[ -n $text ]]; then
+    gnuplot <<PLOT
+set terminal dumb 90 22
+set xlabel "step"
+set ylabel "nats"
+plot $curves
+PLOT
+else
+    mkdir -p "$(dirname "$out")"
+    gnuplot <<PLOT
+set terminal pngcairo size 1000,600
+set output "$work/plot.png"
+set title "$run" noenhanced
+set xlabel "optimizer step"
+set ylabel "loss, nats per token"
+set y2label "learning rate"
+set ytics nomirror
+set y2tics
+set format y2 "%.0e"
+set grid
+plot $curves, '$work/train' using 1:3 axes x1y2 with lines dashtype 2 linecolor rgb "#999999" title 'learning rate'
+PLOT
+    mv "$work/plot.png" "$out"
+fi
