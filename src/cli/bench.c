@@ -1,0 +1,104 @@
+/* bench.c: `tutti bench WHAT [key=value ...]`: measurements, by the same kernels that train. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/bench_impl.h"
+#include "cli/cli_impl.h"
+
+static const char usage[] =
+    "usage: tutti bench peak|gemm|attention|step|allreduce [key=value ...] [--repeat N] "
+    "[--json]\n\n"
+    "peak       FLOP/s of the unit that serves the matmuls\n"
+    "gemm       every matmul shape of the model, three variants, beside the peak\n"
+    "attention  forward and backward\n"
+    "step       whole optimizer steps on random text (also under mpirun)\n"
+    "allreduce  sums of FP32 vectors over ranks, beside the speed of memory (under mpirun)\n\n"
+    "Shapes come from the configuration keys (default: GPT-2 124M, vocabulary 50304, context "
+    "1024,\n"
+    "micro 4); threads from run.threads. Medians of N runs (default 7).\n";
+
+typedef struct tt_bench_row {
+    const char *name;
+    tt_code (*run)(tt_bench *bench, tt_err *err);
+} tt_bench_row;
+
+static const tt_bench_row rows[] = {{"peak", tt_bench_peak},
+                                    {"gemm", tt_bench_gemm},
+                                    {"attention", tt_bench_attention},
+                                    {"step", tt_bench_step},
+                                    {"allreduce", tt_bench_allreduce}};
+enum { ROWS = sizeof rows / sizeof rows[0] };
+
+static int ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double tt_median(double *value, int64_t n)
+{
+    qsort(value, (size_t)n, sizeof *value, ascending);
+    return n % 2 == 1 ? value[n / 2] : (value[n / 2 - 1] + value[n / 2]) / 2;
+}
+
+/* GPT-2 124M unless the arguments say otherwise. */
+static tt_code bench_config(tt_config *config, int overrides, char *const *override, tt_err *err)
+{
+    tt_code rc = TT_OK;
+    tt_config_preset(config);
+    config->model.vocab = 50304;
+    TT_TRY(tt_config_load(config, NULL, overrides, override, err));
+    if (config->batch.micro == 0 &&
+        (config->batch.sequences == 0 || config->batch.accumulate == 0)) {
+        config->batch.micro = 4;
+    }
+    if (config->batch.sequences == 0 && config->batch.accumulate == 0) {
+        config->batch.accumulate = 1;
+    }
+out:
+    return rc;
+}
+
+int tt_cmd_bench(int argc, char **argv)
+{
+    tt_code rc = TT_OK;
+    tt_err err = {TT_OK, ""};
+    tt_world world = {0};
+    tt_bench bench = {.world = &world, .repeat = 7};
+    const tt_bench_row *row = NULL;
+    bool help = false;
+    const tt_flag flag[] = {{.name = "--json", .flag = &bench.json},
+                            {.name = "--repeat", .i64 = &bench.repeat, .low = 1, .high = 10000}};
+
+    if (tt_world_open(&world, &argc, &argv, &err) != TT_OK) {
+        return tt_cli_end(NULL, err.code, &err);
+    }
+    rc = tt_flags_take(&argc, argv, flag, 2, &help, &err);
+    if (rc == TT_OK && help) {
+        fputs(world.rank == 0 ? usage : "", stdout);
+        goto out;
+    }
+    for (int i = 0; rc == TT_OK && argc > 1 && i < ROWS; i++) {
+        row = strcmp(rows[i].name, argv[1]) == 0 ? &rows[i] : row;
+    }
+    if (rc == TT_OK && !row) {
+        rc = tt_fail(&err, TT_EUSER,
+                     "tutti bench measures peak, gemm, attention, step or allreduce, "
+                     "not '%s'",
+                     argc > 1 ? argv[1] : "");
+    }
+    if (rc == TT_OK) {
+        rc = bench_config(&bench.config, argc - 2, argv + 2, &err);
+    }
+    TT_TRY(tt_agree(&world, rc, &err));
+    TT_TRY(row->run(&bench, &err));
+    if (world.rank == 0) {
+        rc = tt_cli_print(&bench.out, &err);
+    }
+out:
+    tt_text_free(&bench.out);
+    tt_cli_end(&world, rc, &err);
+    tt_world_close(&world);
+    return (int)rc;
+}
