@@ -99,6 +99,16 @@ check:
 	@$(MAKE) CONFIG=$(TESTED) BUILD=$(TESTED_BUILD) all tests
 	@scripts/test.sh --quick $(TESTED_BUILD)
 
+##  bench      measure this machine and the kernels on it: peak, matmuls, attention, a step, sums
+##  equivalence  train one batch in many splits and compare what was learned
+.PHONY: bench equivalence
+bench: all
+	@for what in peak gemm attention step; do echo "== $$what"; $(EXE) bench $$what || exit; done
+	@echo "== allreduce, 2 ranks"; scripts/run.sh -n 2 -t 300 $(EXE) bench allreduce
+
+equivalence: all
+	@TUTTI_BIN=$(abspath $(EXE)) scripts/verify_equivalence.sh configs/equivalence.yaml
+
 ##  lint       layers, formatting, scripts, static analysis, and a build without warnings
 ##  format     format every C file
 .PHONY: lint format

@@ -86,9 +86,10 @@ runs=${keep:-$work}
 mkdir -p "$runs"
 
 # Every paragraph of the project's headers and scripts becomes a document of its own.
+# shellcheck disable=SC2016 # awk's dollars
 build_data() {
     mkdir "$work/text"
-    find "$here/../include" "$here/../scripts" "$here/../share/tutti" -type f \( -name '*.h' -o -name '*.sh' \) \
+    find "$here/../include" "$here/../scripts" -type f \( -name '*.h' -o -name '*.sh' \) \
         2>/dev/null | LC_ALL=C sort |
         xargs awk -v RS= -v to="$work/text" 'length($0) < 2000 {
             file = sprintf("%s/%06d", to, NR); print > file; close(file) }'
