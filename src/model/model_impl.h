@@ -121,11 +121,6 @@ typedef struct tt_program {
 /* The program of a stage of a model of L blocks. */
 const tt_program *tt_stage_program(int64_t L, int stage);
 
-/* Bytes saved for backward per micro-batch by one application: the operands that its backward reads,
- * and its statistics. Operands shared with other applications count in each. */
-size_t tt_apply_saved(const tt_apply *a, const tt_shape *shape, int64_t B, int64_t T,
-                      size_t act_bytes);
-
 /* ---- layout ---- */
 
 /* Where a slot is: copy (stage - 1) % copies. Saved slots have a copy per stage, others one. */

@@ -116,16 +116,6 @@ static const tt_layer *slot_writer(tt_slot slot)
     return NULL;
 }
 
-size_t tt_apply_saved(const tt_apply *a, const tt_shape *shape, int64_t B, int64_t T,
-                      size_t act_bytes)
-{
-    const tt_layer *layer = &tt_layers[a->layer];
-    int64_t width = (layer->reads_in ? tt_slot_width(shape, a->in) : 0) +
-                    (layer->reads_out ? tt_slot_width(shape, a->out) : 0);
-    int64_t stats = layer->stats != NULL ? layer->stats(shape, B, T) : 0;
-    return tt_bytes(tt_mul(tt_mul(B, T), width), act_bytes) + tt_bytes(stats, sizeof(float));
-}
-
 /* The next `copies` pieces of `bytes` each, at the end of the layout. */
 static tt_span place(tt_layout *layout, size_t bytes, int64_t copies)
 {

@@ -1,0 +1,220 @@
+/* test_layers.c: every application of every program against finite differences, in FP32.
+ *
+ * For an application with output y and a random R, phi(inputs) = sum(y * R); its gradient by backward
+ * must give the derivative of phi along random directions of each input and parameter. The head's
+ * phi is its loss. Dropout is on. The derivative comes from two central differences, so its
+ * truncation error is of order h^4; with h = 1/32 that and FP32 rounding stay below 1e-3 of the
+ * gradient's norm. A wrong factor, index or missing term is far above. */
+#include "model_fixture.h"
+
+enum { DIRECTIONS = 3 };
+
+/* One application under test, and the array that is being moved. */
+typedef struct probe {
+    fixture *f;
+    const tt_apply *a;
+    int stage;
+    tt_pass pass;
+    const float *R;   /* [M,width of out] */
+    float *moved;     /* the array */
+    float *kept;      /* its values */
+    float *direction; /* as long */
+    int64_t count;
+} probe;
+
+static double run_forward(void *user)
+{
+    probe *p = user;
+    tt_loss loss = {0};
+    p->pass.loss = &loss;
+    tt_layers[p->a->layer].forward(&p->pass, p->a, p->stage);
+    if (p->a->out == TT_NO_SLOT) {
+        return loss.sum;
+    }
+    const float *y = tt_pass_slot(&p->pass, p->a->out, p->stage);
+    int64_t n = p->pass.M * tt_slot_width(&p->f->shape, p->a->out);
+    double phi = 0.0;
+    for (int64_t i = 0; i < n; i++) {
+        phi += (double)y[i] * p->R[i];
+    }
+    return phi;
+}
+
+static void move(void *user, double x)
+{
+    probe *p = user;
+    for (int64_t i = 0; i < p->count; i++) {
+        p->moved[i] = (float)(p->kept[i] + x * p->direction[i]);
+    }
+}
+
+/* gradient[count] of phi with respect to the array must agree with differences. */
+static void check_array(probe *p, const char *what, float *array, const float *gradient,
+                        int64_t count)
+{
+    tt_err err = {0};
+    p->moved = array;
+    p->count = count;
+    p->kept = must(tt_alloc(count, sizeof(float), &err));
+    p->direction = must(tt_alloc(count, sizeof(float), &err));
+    memcpy(p->kept, array, tt_bytes(count, sizeof(float)));
+    for (int d = 0; d < DIRECTIONS; d++) {
+        double expected = 0.0, norm = 0.0;
+        for (int64_t i = 0; i < count; i++) {
+            p->direction[i] = normal(900 + (uint64_t)d, i);
+            expected += (double)gradient[i] * p->direction[i];
+            norm += (double)gradient[i] * gradient[i];
+        }
+        double found = slope(move, run_forward, p, 1.0 / 32);
+        ck_assert_msg(norm > 0.0 && fabs(found - expected) <= 1e-3 * sqrt(norm),
+                      "%s of %s (stage %d): differences %.7g, backward %.7g, norm %.7g", what,
+                      tt_layers[p->a->layer].name, p->stage, found, expected, sqrt(norm));
+    }
+    free(p->direction);
+    free(p->kept);
+}
+
+static void check_weight(probe *p, tt_role role)
+{
+    const tt_param *param = role == TT_ROLES ? NULL : tt_params_role(&p->f->params, role, p->stage);
+    if (param != NULL) {
+        float *weights = p->f->weights;
+        check_array(p, param->name, weights + param->offset, p->f->gradient + param->offset,
+                    param->count);
+    }
+}
+
+/* A copy of a slot's gradient, owned by the caller. */
+static float *gradient_copy(const probe *p, tt_slot slot)
+{
+    tt_err err = {0};
+    int64_t n = p->pass.M * tt_slot_width(&p->f->shape, slot);
+    float *copy = must(tt_alloc(n, sizeof(float), &err));
+    memcpy(copy, tt_pass_gradient(&p->pass, slot), tt_bytes(n, sizeof(float)));
+    return copy;
+}
+
+static void check_slot(probe *p, tt_slot slot, const float *gradient)
+{
+    check_array(p, tt_slots[slot].name, tt_pass_slot(&p->pass, slot, p->stage), gradient,
+                p->pass.M * tt_slot_width(&p->f->shape, slot));
+}
+
+static void check_application(fixture *f, const tt_apply *a, int stage)
+{
+    tt_err err = {0};
+    tt_loss loss = {0};
+    probe p = {.f = f, .a = a, .stage = stage};
+    p.pass = tt_pass_make(f->model, f->token, f->B, f->T);
+    tt_pass_train(&p.pass, f->target, f->sample, 7, 3, 1.0f, &loss);
+    for (int slot = 0; slot < TT_SLOTS; slot++) {
+        float *x = tt_pass_slot(&p.pass, slot, stage);
+        for (int64_t i = 0; i < p.pass.M * tt_slot_width(&f->shape, slot); i++) {
+            x[i] = normal(100 + (uint64_t)slot, i);
+        }
+    }
+    float *R = NULL;
+    fixture_zero_gradient(f);
+    memset(tt_pass_gradient(&p.pass, TT_X), 0, tt_bytes(p.pass.M * f->shape.C, sizeof(float)));
+    if (a->out != TT_NO_SLOT) {
+        int64_t n = p.pass.M * tt_slot_width(&f->shape, a->out);
+        R = must(tt_alloc(n, sizeof(float), &err));
+        for (int64_t i = 0; i < n; i++) {
+            R[i] = normal(200, i);
+        }
+        memcpy(tt_pass_gradient(&p.pass, a->out), R, tt_bytes(n, sizeof(float)));
+        p.R = R;
+    }
+    run_forward(&p);
+    if (tt_layers[a->layer].backward != NULL) {
+        tt_layers[a->layer].backward(&p.pass, a, stage);
+    }
+    float *din = a->in != TT_NO_SLOT ? gradient_copy(&p, a->in) : NULL;
+    float *dadd = a->add != TT_NO_SLOT ? gradient_copy(&p, a->add) : NULL;
+
+    check_weight(&p, a->weight);
+    check_weight(&p, a->bias);
+    if (din != NULL) {
+        check_slot(&p, a->in, din);
+    }
+    if (dadd != NULL) {
+        check_slot(&p, a->add, dadd);
+    }
+    free(dadd);
+    free(din);
+    free(R);
+}
+
+static void check_programs(const char *isa, double dropout)
+{
+    tt_shape shape = odd_shape;
+    shape.dropout = dropout;
+    fixture f;
+    fixture_open(&f, &shape, TT_FP32, isa, 3, 7, true);
+    bool seen[TT_LAYERS] = {false};
+    const int stages[] = {0, 1, 3}; /* stem, a block, crown */
+    for (int s = 0; s < 3; s++) {
+        const tt_program *program = tt_stage_program(shape.L, stages[s]);
+        for (int i = 0; i < program->length; i++) {
+            seen[program->apply[i].layer] = true;
+            check_application(&f, &program->apply[i], stages[s]);
+        }
+    }
+    for (int layer = 0; layer < TT_LAYERS; layer++) {
+        ck_assert_msg(seen[layer], "no program has a %s", tt_layers[layer].name);
+    }
+    fixture_close(&f);
+}
+
+START_TEST(gradients_of_reference)
+{
+    check_programs("ref", 0.25);
+}
+END_TEST
+
+START_TEST(gradients_of_best)
+{
+    check_programs("", 0.25);
+}
+END_TEST
+
+START_TEST(gradients_without_dropout_under_guard)
+{
+    check_programs("guard", 0.0);
+}
+END_TEST
+
+START_TEST(backward_adds_to_the_stream_only)
+{
+    /* What shares a buffer with its own input's gradient must be made for it. */
+    for (int stage = 0; stage < 3; stage++) {
+        const tt_program *program = tt_stage_program(1, stage);
+        for (int i = 0; i < program->length; i++) {
+            const tt_apply *a = &program->apply[i];
+            if (a->in >= TT_SLOTS || a->out == TT_NO_SLOT) {
+                continue;
+            }
+            tt_buffer in = tt_slots[a->in].gradient;
+            tt_buffer out = tt_slots[a->out == TT_NEXT ? TT_X : a->out].gradient;
+            bool may_share = a->layer == TT_GELU || a->layer == TT_RESIDUAL;
+            ck_assert_msg(may_share || in != out, "%s", tt_layers[a->layer].name);
+            ck_assert(a->layer != TT_RESIDUAL || in == out);
+        }
+    }
+}
+END_TEST
+
+static Suite *make_suite(void)
+{
+    Suite *suite = suite_create("layers");
+    TCase *tc = tcase_create("differences");
+    tcase_set_timeout(tc, 120);
+    tcase_add_test(tc, gradients_of_reference);
+    tcase_add_test(tc, gradients_of_best);
+    tcase_add_test(tc, gradients_without_dropout_under_guard);
+    tcase_add_test(tc, backward_adds_to_the_stream_only);
+    suite_add_tcase(suite, tc);
+    return suite;
+}
+
+TT_TEST_MAIN(make_suite)
