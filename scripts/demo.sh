@@ -45,5 +45,4 @@ awk -v entropy="$entropy" -v valid="$valid" 'BEGIN {
 }'
 
 heading "Files"
-ls -l demo/tokens.h5 "$checkpoint" "$run/metrics.jsonl" demo/loss.png demo/sample.txt |
-    awk '{ printf "%-32s %9d bytes\n", $NF, $5 }'
+stat -c '%9s bytes  %n' demo/tokens.h5 "$checkpoint" "$run/metrics.jsonl" demo/loss.png demo/sample.txt
