@@ -1,0 +1,144 @@
+/* catalog.c: what a checkpoint holds, read once and then looked things up in.
+ *
+ * Invariant: entries are in the file's order; none is below /digests; an entry is `sealed` exactly
+ * when the file holds a digest for it.
+ *
+ * Owns: the entries and their paths (tt_catalog_free). Reads an open file; next: digest.c. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tutti/base/memory.h"
+#include "tutti/base/narrow.h"
+
+#include "ckpt/ckpt_impl.h"
+
+static tt_code add_entry(void *context, const char *path, tt_h5_kind kind, int dims,
+                         const int64_t *dim, tt_err *err)
+{
+    tt_catalog *catalog = context;
+    if (catalog->count == catalog->room) {
+        int room = catalog->room > 0 ? 2 * catalog->room : 64;
+        tt_entry *entry = realloc(catalog->entry, tt_bytes(room, sizeof *entry));
+        if (entry == NULL) {
+            return tt_fail(err, TT_EWORLD, "out of memory for a list of %d tensors", room);
+        }
+        catalog->entry = entry;
+        catalog->room = room;
+    }
+    tt_entry entry = {.kind = kind, .dims = dims, .dim = {dim[0], dim[1]}, .count = 1};
+    if (tt_entry_is_tensor(&entry)) {
+        entry.count = dims > 1 ? tt_mul(dim[0], dim[1]) : dim[0];
+    }
+    entry.path = tt_strdup(path, err);
+    if (entry.path == NULL) {
+        return err->code;
+    }
+    catalog->entry[catalog->count++] = entry;
+    return TT_OK;
+}
+
+tt_code tt_catalog_read(tt_catalog *catalog, tt_h5 *file, tt_err *err)
+{
+    tt_code rc = TT_OK;
+    tt_text path = {0};
+    *catalog = (tt_catalog){0};
+    TT_TRY(tt_h5_walk(file, "digests", add_entry, catalog, err));
+    for (int i = 0; i < catalog->count; i++) {
+        tt_entry *entry = &catalog->entry[i];
+        path.length = 0;
+        tt_text_add(&path, "digests/%s", entry->path);
+        if (path.failed) {
+            rc = tt_fail(err, TT_EWORLD, "out of memory reading %s", tt_h5_name(file));
+            goto out;
+        }
+        entry->sealed = tt_h5_exists(file, path.data);
+        if (entry->sealed) {
+            TT_TRY(tt_h5_get(file, path.data, TT_H5_U64, &entry->digest, err));
+        }
+    }
+out:
+    tt_text_free(&path);
+    if (rc != TT_OK) {
+        tt_catalog_free(catalog);
+    }
+    return rc;
+}
+
+void tt_catalog_free(tt_catalog *catalog)
+{
+    for (int i = 0; i < catalog->count; i++) {
+        free(catalog->entry[i].path);
+    }
+    free(catalog->entry);
+    *catalog = (tt_catalog){0};
+}
+
+int tt_catalog_find(const tt_catalog *catalog, const char *path, int *hint)
+{
+    for (int i = 0; i < catalog->count; i++) {
+        int at = (*hint + i) % catalog->count;
+        if (strcmp(catalog->entry[at].path, path) == 0) {
+            *hint = at + 1;
+            return at;
+        }
+    }
+    return -1;
+}
+
+bool tt_entry_is_tensor(const tt_entry *entry)
+{
+    return entry->kind == TT_H5_F32 || entry->kind == TT_H5_FLOAT;
+}
+
+size_t tt_group_length(const char *path)
+{
+    const char *slash = strchr(path, '/');
+    return slash != NULL ? (size_t)(slash - path) : 0;
+}
+
+bool tt_same_group(const char *a, const char *b)
+{
+    size_t length = tt_group_length(a);
+    return length == tt_group_length(b) && strncmp(a, b, length) == 0;
+}
+
+void tt_shape_text(int dims, const int64_t *dim, char out[TT_SHAPE_ROOM])
+{
+    if (dims == 0) {
+        snprintf(out, TT_SHAPE_ROOM, "a single value");
+    } else if (dims == 1) {
+        snprintf(out, TT_SHAPE_ROOM, "[%lld]", (long long)dim[0]);
+    } else {
+        snprintf(out, TT_SHAPE_ROOM, "[%lld,%lld%s]", (long long)dim[0], (long long)dim[1],
+                 dims > 2 ? ",..." : "");
+    }
+}
+
+tt_code tt_check_format(tt_h5 *file, tt_err *err)
+{
+    tt_code rc = TT_OK;
+    tt_text format = {0};
+    TT_TRY(tt_h5_get_format(file, &format, err));
+    if (format.length == 0) {
+        rc = tt_fail(err, TT_EUSER, "%s is not a checkpoint: it has no format attribute",
+                     tt_h5_name(file));
+    } else if (strcmp(format.data, TT_CKPT_FORMAT) != 0) {
+        rc = tt_fail(err, TT_EUSER, "%s is not a checkpoint: its format is %.60s, not %s",
+                     tt_h5_name(file), format.data, TT_CKPT_FORMAT);
+    }
+out:
+    tt_text_free(&format);
+    return rc;
+}
+
+tt_code tt_check_sealed(const tt_catalog *catalog, const char *name, tt_err *err)
+{
+    for (int i = 0; i < catalog->count; i++) {
+        if (!catalog->entry[i].sealed) {
+            return tt_fail(err, TT_EWORLD, "%s is damaged: %s has no digest", name,
+                           catalog->entry[i].path);
+        }
+    }
+    return TT_OK;
+}

@@ -1,0 +1,140 @@
+/* ckpt_impl.h: what the files of this layer share.
+ *
+ * h5.c hides HDF5 and MPI-IO behind tt_h5; catalog.c lists what a file holds; digest.c sums digests
+ * of stored tensors, each rank a share; save.c, load.c, scan.c, report.c and diff.c see only these.
+ *
+ * Invariant: nothing here trusts a file. Every HDF5 call is checked; a file that cannot be read is
+ * TT_EWORLD, a file that is something else is TT_EUSER, and no call aborts. */
+#ifndef TUTTI_CKPT_CKPT_IMPL_H
+#define TUTTI_CKPT_CKPT_IMPL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tutti/base/status.h"
+#include "tutti/base/text.h"
+#include "tutti/ckpt/ckpt.h"
+#include "tutti/dist/world.h"
+
+#define TT_CKPT_FORMAT "tutti-checkpoint-1"
+
+enum { TT_CKPT_CHUNK = 1 << 21 }; /* elements: checks and comparisons read 8 MiB at a time */
+
+/* --- h5.c ------------------------------------------------------------------------------------- */
+
+typedef struct tt_h5 tt_h5; /* an open file */
+
+typedef enum tt_h5_kind {
+    TT_H5_F32,   /* 4-byte IEEE floats, little-endian: what digests are defined on */
+    TT_H5_FLOAT, /* other floats, converted when read */
+    TT_H5_I64,   /* one signed 8-byte integer */
+    TT_H5_U64,   /* one unsigned 8-byte integer */
+    TT_H5_F64,   /* one double */
+    TT_H5_TEXT,
+    TT_H5_OTHER /* anything else, or a tensor of more than 2 dimensions */
+} tt_h5_kind;
+
+/* A new file at `path`, for this process alone. `name` (borrowed) is what sentences call the file.
+ * On failure nothing is open. */
+tt_code tt_h5_create(const char *path, const char *name, tt_h5 **file, tt_err *err);
+
+/* An existing file for reading, for this process alone. TT_EUSER when it is missing, not readable
+ * or not HDF5; TT_EWORLD when it is HDF5 and damaged. */
+tt_code tt_h5_open(const char *path, const char *name, tt_h5 **file, tt_err *err);
+
+/* An existing file for writing tensors. Collective when world has more than one rank: MPI-IO. */
+tt_code tt_h5_open_shared(tt_world *world, const char *path, const char *name, tt_h5 **file,
+                          tt_err *err);
+
+/* Closes and frees; *file becomes NULL. Closing NULL is fine. Collective after tt_h5_open_shared. */
+tt_code tt_h5_close(tt_h5 **file, tt_err *err);
+
+/* The attribute `format` of the root: *format is owned by the caller and stays empty when there is
+ * none. */
+tt_code tt_h5_put_format(tt_h5 *file, const char *format, tt_err *err);
+tt_code tt_h5_get_format(tt_h5 *file, tt_text *format, tt_err *err);
+
+/* Datasets by path ("params/wte"); missing groups are made. */
+tt_code tt_h5_make_tensor(tt_h5 *file, const char *path, int dims, const int64_t *dim, tt_err *err);
+tt_code tt_h5_put_text(tt_h5 *file, const char *path, const char *text, tt_err *err);
+tt_code tt_h5_get_text(tt_h5 *file, const char *path, tt_text *text, tt_err *err);
+/* One value of kind I64, U64 or F64: *value is an int64_t, uint64_t or double. */
+tt_code tt_h5_put(tt_h5 *file, const char *path, tt_h5_kind kind, const void *value, tt_err *err);
+tt_code tt_h5_get(tt_h5 *file, const char *path, tt_h5_kind kind, void *value, tt_err *err);
+
+/* Elements [first, first+count) of the flattened tensor. Independent, not collective. */
+tt_code tt_h5_write(tt_h5 *file, const char *path, int64_t first, int64_t count, const float *data,
+                    tt_err *err);
+tt_code tt_h5_read(tt_h5 *file, const char *path, int64_t first, int64_t count, float *data,
+                   tt_err *err);
+
+/* Calls visit for every dataset below the root but those in the group `skip`, groups in the order they were made where the file
+ * tracks it, else by name. A visit that fails ends the walk with its code. */
+typedef tt_code (*tt_h5_visit)(void *context, const char *path, tt_h5_kind kind, int dims,
+                               const int64_t *dim, tt_err *err);
+tt_code tt_h5_walk(tt_h5 *file, const char *skip, tt_h5_visit visit, void *context, tt_err *err);
+
+const char *tt_h5_name(const tt_h5 *file);
+bool tt_h5_exists(tt_h5 *file, const char *path);
+
+/* values[count] summed over ranks in place, wrapping. Collective. */
+tt_code tt_sum_u64(tt_world *world, uint64_t *values, int count, tt_err *err);
+
+/* --- catalog.c -------------------------------------------------------------------------------- */
+
+typedef struct tt_entry {
+    char *path; /* "params/wte", owned */
+    tt_h5_kind kind;
+    int dims;
+    int64_t dim[2];
+    int64_t count; /* elements */
+    bool sealed;   /* the file holds /digests/<path> */
+    uint64_t digest;
+} tt_entry;
+
+/* Every dataset of a file outside /digests, in the file's order. */
+typedef struct tt_catalog {
+    int count, room;
+    tt_entry *entry; /* [count], owned */
+} tt_catalog;
+
+tt_code tt_catalog_read(tt_catalog *catalog, tt_h5 *file, tt_err *err);
+void tt_catalog_free(tt_catalog *catalog);
+
+/* Index of a path, or -1. *hint (start with 0) makes searches in the file's order quick. */
+int tt_catalog_find(const tt_catalog *catalog, const char *path, int *hint);
+
+bool tt_entry_is_tensor(const tt_entry *entry); /* floats of 1 or 2 dimensions */
+/* Length of the group in "group/name"; 0 when there is none. */
+size_t tt_group_length(const char *path);
+bool tt_same_group(const char *a, const char *b);
+
+enum { TT_SHAPE_ROOM = 64 };
+void tt_shape_text(int dims, const int64_t *dim, char out[TT_SHAPE_ROOM]); /* "[64,8]" */
+
+/* TT_OK when `file` carries our format attribute. TT_EUSER when it carries another or none. */
+tt_code tt_check_format(tt_h5 *file, tt_err *err);
+/* TT_EWORLD naming the first tensor, scalar or text that lacks a digest. */
+tt_code tt_check_sealed(const tt_catalog *catalog, const char *name, tt_err *err);
+
+/* --- digest.c --------------------------------------------------------------------------------- */
+
+/* sum[k] = digest of tensor which[k] of the file, read in bounded memory. Each rank reads one share
+ * of all the elements. Collective over world; all ranks return the same code. */
+tt_code tt_digest_tensors(tt_world *world, tt_h5 *file, const tt_catalog *catalog, const int *which,
+                          int count, uint64_t *sum, tt_err *err);
+
+/* Digest of a stored scalar or text. Local. */
+tt_code tt_digest_small(tt_h5 *file, const tt_entry *entry, uint64_t *sum, tt_err *err);
+
+/* What /digests holds for a scalar (of its 8 bytes) and for a text. */
+uint64_t tt_digest_scalar(const void *value);
+uint64_t tt_digest_text(const char *text);
+
+/* --- scan.c ----------------------------------------------------------------------------------- */
+
+/* TT_OK when the file opens, carries the format and a digest for each tensor, scalar and text. */
+tt_code tt_ckpt_complete(const char *path, tt_err *err);
+
+#endif

@@ -1,0 +1,93 @@
+/* digest.c: digests of what a file holds, each rank reading a share.
+ *
+ * All elements of the tensors in question stand in one long row; rank r reads the r-th of R equal
+ * stretches of it, whatever tensors they cut through. Digests of parts add up to those of wholes
+ * (numerics/digest.h), so one sum over ranks gives the digest of every tensor.
+ *
+ * Reads an open file in chunks of TT_CKPT_CHUNK elements; owns nothing; next: save.c, load.c. */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tutti/base/memory.h"
+#include "tutti/base/narrow.h"
+#include "tutti/numerics/digest.h"
+
+#include "ckpt/ckpt_impl.h"
+
+/* Adds the digest of elements [first, end) of one tensor to *sum. */
+static tt_code digest_range(tt_h5 *file, const char *path, int64_t first, int64_t end,
+                            float *buffer, uint64_t *sum, tt_err *err)
+{
+    for (int64_t at = first; at < end; at += TT_CKPT_CHUNK) {
+        int64_t count = tt_min(end - at, TT_CKPT_CHUNK);
+        tt_code rc = tt_h5_read(file, path, at, count, buffer, err);
+        if (rc != TT_OK) {
+            return rc;
+        }
+        *sum += tt_digest32(buffer, at, count);
+    }
+    return TT_OK;
+}
+
+/* This rank's share of the sums. */
+static tt_code digest_share(int rank, int ranks, tt_h5 *file, const tt_catalog *catalog,
+                            const int *which, int count, uint64_t *sum, tt_err *err)
+{
+    tt_code rc = TT_OK;
+    int64_t total = 0, start = 0;
+    float *buffer = tt_alloc(TT_CKPT_CHUNK, sizeof *buffer, err);
+    if (buffer == NULL) {
+        return err->code;
+    }
+    for (int k = 0; k < count; k++) {
+        total += catalog->entry[which[k]].count;
+    }
+    int64_t share = tt_ceil_div(total, ranks);
+    int64_t mine = share * rank, end = mine + share;
+    for (int k = 0; k < count; k++) {
+        const tt_entry *entry = &catalog->entry[which[k]];
+        int64_t from = tt_max(mine - start, 0), to = tt_min(end - start, entry->count);
+        sum[k] = 0;
+        TT_TRY(digest_range(file, entry->path, from, to, buffer, &sum[k], err));
+        start += entry->count;
+    }
+out:
+    free(buffer);
+    return rc;
+}
+
+tt_code tt_digest_tensors(tt_world *world, tt_h5 *file, const tt_catalog *catalog, const int *which,
+                          int count, uint64_t *sum, tt_err *err)
+{
+    int rank = world != NULL ? world->rank : 0, ranks = world != NULL ? world->size : 1;
+    tt_code rc = digest_share(rank, ranks, file, catalog, which, count, sum, err);
+    rc = tt_agree(world, rc, err);
+    return rc == TT_OK ? tt_sum_u64(world, sum, count, err) : rc;
+}
+
+tt_code tt_digest_small(tt_h5 *file, const tt_entry *entry, uint64_t *sum, tt_err *err)
+{
+    unsigned char value[8];
+    assert(!tt_entry_is_tensor(entry) && entry->kind != TT_H5_OTHER);
+    if (entry->kind != TT_H5_TEXT) {
+        tt_code rc = tt_h5_get(file, entry->path, entry->kind, value, err);
+        *sum = rc == TT_OK ? tt_digest_scalar(value) : 0;
+        return rc;
+    }
+    tt_text text = {0};
+    tt_code rc = tt_h5_get_text(file, entry->path, &text, err);
+    *sum = rc == TT_OK ? tt_digest_text(text.data) : 0;
+    tt_text_free(&text);
+    return rc;
+}
+
+uint64_t tt_digest_scalar(const void *value)
+{
+    return tt_digest_bytes(value, 8);
+}
+
+uint64_t tt_digest_text(const char *text)
+{
+    return tt_digest_bytes(text, tt_count(strlen(text)));
+}
