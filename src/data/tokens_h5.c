@@ -32,7 +32,8 @@ enum {
     CACHE_BYTES = 8 << 20,   /* chunk cache of a reader: 64 chunks at 16 bits */
     CACHE_SLOTS = 6421,      /* a prime, about a hundred times the chunks that fit */
     STRING_BYTES = 16 << 20, /* longest string taken from a file */
-    VOCAB_MAX = 1 << 24
+    VOCAB_MAX = 1 << 24,
+    SPARE = 256 << 10 /* bytes of disk that a writer holds in reserve; see reserve() */
 };
 
 static const char *const part_names[2] = {"training", "held-out"};
@@ -460,7 +461,9 @@ typedef struct writer_part {
 struct tt_tokens_writer {
     const char *path; /* borrowed until freed */
     hid_t file;
-    int parts; /* 1, or 2 with a held-out part */
+    int fd;           /* the same file, to reserve room on the disk */
+    int64_t reserved; /* bytes of the file that the disk has granted */
+    int parts;        /* 1, or 2 with a held-out part */
     writer_part part[2];
 };
 
@@ -469,6 +472,30 @@ static tt_code write_error(const tt_tokens_writer *writer, tt_err *err)
     char reason[REASON];
     return tt_fail(err, TT_EWORLD, "token file %s cannot be written: %s", writer->path,
                    h5_reason(reason));
+}
+
+/* HDF5 does not survive a failed write: it can no longer close the file, and crashes when the
+ * program ends. So a full disk must be met before HDF5 writes: the file always reaches SPARE bytes
+ * beyond what HDF5 uses, which is enough to close it, and `bytes` more are taken from the disk here
+ * before they are written. tt_tokens_writer_finish cuts off what is left. */
+static tt_code reserve(tt_tokens_writer *writer, int64_t bytes, tt_err *err)
+{
+    hsize_t used = 0;
+    if (H5Fget_filesize(writer->file, &used) < 0) {
+        return write_error(writer, err);
+    }
+    int64_t wanted = (int64_t)used + bytes + SPARE;
+    if (wanted <= writer->reserved) {
+        return TT_OK;
+    }
+    wanted += SPARE; /* so that not every chunk comes here */
+    int error = posix_fallocate(writer->fd, writer->reserved, wanted - writer->reserved);
+    if (error != 0) {
+        return tt_fail(err, TT_EWORLD, "token file %s cannot be written: %s", writer->path,
+                       strerror(error));
+    }
+    writer->reserved = wanted;
+    return TT_OK;
 }
 
 /* Strings of variable length: h5py reads the attribute as str. */
@@ -540,18 +567,27 @@ static tt_code open_part(tt_tokens_writer *writer, int p, const tt_tokenizer *to
     return part->ids >= 0 ? TT_OK : write_error(writer, err);
 }
 
-/* Makes the empty file with plain calls, because their errors are clearer than HDF5's. */
-static tt_code create_empty(const char *path, tt_err *err)
+/* Makes the file with plain calls, because their errors are clearer than HDF5's, and makes sure that
+ * HDF5 can begin: it will cut the file to nothing and fill it anew. */
+static tt_code create_file(tt_tokens_writer *writer, tt_err *err)
 {
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (fd < 0) {
+    writer->fd = open(writer->path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (writer->fd < 0) {
         bool user = errno == EACCES || errno == EPERM || errno == EROFS || errno == ENOENT ||
                     errno == ENOTDIR || errno == EISDIR || errno == ENAMETOOLONG;
         return tt_fail(err, user ? TT_EUSER : TT_EWORLD, "token file %s cannot be created: %s",
-                       path, strerror(errno));
+                       writer->path, strerror(errno));
     }
-    close(fd);
-    return TT_OK;
+    int error = posix_fallocate(writer->fd, 0, SPARE);
+    if (error != 0) {
+        return tt_fail(err, TT_EWORLD, "token file %s cannot be written: %s", writer->path,
+                       strerror(error));
+    }
+    writer->file = H5Fcreate(writer->path, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+    if (writer->file < 0) {
+        return write_error(writer, err);
+    }
+    return reserve(writer, 0, err);
 }
 
 tt_code tt_tokens_writer_open(tt_tokens_writer **out, const char *path,
@@ -568,10 +604,10 @@ tt_code tt_tokens_writer_open(tt_tokens_writer **out, const char *path,
     }
     writer->path = path;
     writer->file = writer->part[0].ids = writer->part[1].ids = -1;
+    writer->fd = -1;
     writer->parts = valid_documents > 0 ? 2 : 1;
-    TT_TRY(create_empty(path, err));
-    writer->file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
-    if (writer->file < 0 || !write_header(writer->file, tokenizer)) {
+    TT_TRY(create_file(writer, err));
+    if (!write_header(writer->file, tokenizer)) {
         rc = write_error(writer, err);
         goto out;
     }
@@ -600,6 +636,10 @@ static tt_code write_buffer(tt_tokens_writer *writer, writer_part *part, tt_err 
     if (part->held == 0) {
         return TT_OK;
     }
+    tt_code rc = reserve(writer, tt_mul(CHUNK, sizeof(int32_t)), err);
+    if (rc != TT_OK) {
+        return rc;
+    }
     hsize_t start = (hsize_t)part->written, length = (hsize_t)part->held, extent = start + length;
     if (H5Dset_extent(part->ids, &extent) < 0) {
         return write_error(writer, err);
@@ -608,7 +648,7 @@ static tt_code write_buffer(tt_tokens_writer *writer, writer_part *part, tt_err 
     hid_t from = H5Screate_simple(1, &length, NULL);
     bool ok = H5Sselect_hyperslab(to, H5S_SELECT_SET, &start, NULL, &length, NULL) >= 0 &&
               H5Dwrite(part->ids, H5T_NATIVE_INT32, from, to, H5P_DEFAULT, part->buffer) >= 0;
-    tt_code rc = ok ? TT_OK : write_error(writer, err);
+    rc = ok ? TT_OK : write_error(writer, err);
     H5Sclose(from);
     H5Sclose(to);
     part->written += part->held;
@@ -648,6 +688,10 @@ static tt_code write_offsets(tt_tokens_writer *writer, int p, tt_err *err)
 {
     const writer_part *part = &writer->part[p];
     hsize_t length = (hsize_t)part->documents + 1;
+    tt_code rc = reserve(writer, tt_mul((int64_t)length, sizeof(int64_t)), err);
+    if (rc != TT_OK) {
+        return rc;
+    }
     hid_t space = H5Screate_simple(1, &length, NULL);
     hid_t create = H5Pcreate(H5P_DATASET_CREATE);
     H5Pset_obj_track_times(create, false);
@@ -655,7 +699,7 @@ static tt_code write_offsets(tt_tokens_writer *writer, int p, tt_err *err)
                            create, H5P_DEFAULT);
     bool ok = set >= 0 &&
               H5Dwrite(set, H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, part->offset) >= 0;
-    tt_code rc = ok ? TT_OK : write_error(writer, err);
+    rc = ok ? TT_OK : write_error(writer, err);
     H5Dclose(set);
     H5Pclose(create);
     H5Sclose(space);
@@ -677,7 +721,8 @@ tt_code tt_tokens_writer_finish(tt_tokens_writer *writer, tt_err *err)
         }
         TT_TRY(write_offsets(writer, p, err));
     }
-    if (H5Fflush(writer->file, H5F_SCOPE_GLOBAL) < 0) {
+    hsize_t used = 0;
+    if (H5Fflush(writer->file, H5F_SCOPE_GLOBAL) < 0 || H5Fget_filesize(writer->file, &used) < 0) {
         rc = write_error(writer, err);
         goto out;
     }
@@ -685,6 +730,11 @@ tt_code tt_tokens_writer_finish(tt_tokens_writer *writer, tt_err *err)
     writer->file = -1;
     if (H5Fclose(file) < 0) {
         rc = write_error(writer, err);
+        goto out;
+    }
+    if (ftruncate(writer->fd, (off_t)used) != 0) {
+        rc = tt_fail(err, TT_EWORLD, "token file %s cannot be written: %s", writer->path,
+                     strerror(errno));
     }
 out:
     quiet_end(q);
@@ -706,6 +756,9 @@ void tt_tokens_writer_free(tt_tokens_writer *writer)
     }
     if (writer->file >= 0) {
         H5Fclose(writer->file);
+    }
+    if (writer->fd >= 0) {
+        close(writer->fd);
     }
     quiet_end(q);
     free(writer);
