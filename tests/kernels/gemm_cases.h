@@ -6,7 +6,7 @@
  * the exact size, so that a sanitizer sees a read or write outside; outputs also stand between
  * guards for builds without one.
  *
- * The includer sets `gemm_ops` before the suite runs. */
+ * gemm_add_cases(suite, name, table) adds all cases for a table; it may be called more than once. */
 #ifndef TT_GEMM_CASES_H
 #define TT_GEMM_CASES_H
 
@@ -14,7 +14,10 @@
 #include "tutti/base/rng.h"
 #include "tutti/kernels/kernels.h"
 
-static const tt_ops *gemm_ops;
+enum { GEMM_TABLES = 4 };
+static const tt_ops *gemm_tables[GEMM_TABLES];
+static int gemm_table_count;
+static const tt_ops *gemm_ops; /* the table under test: each case takes it from its loop index */
 
 enum { GUARD = 64, ROOM = 1024 };
 
@@ -210,6 +213,7 @@ static void gemm_check(tt_ctx *ctx, int64_t M, int64_t N, int64_t K)
 
 START_TEST(ragged_shapes)
 {
+    gemm_ops = gemm_tables[_i];
     tt_ctx ctx[TEAMS];
     gemm_teams_open(ctx);
     tt_key key = tt_rng_key(1, TT_RNG_TEST, 0);
@@ -228,6 +232,7 @@ END_TEST
 
 START_TEST(edges_of_tiles_and_blocks)
 {
+    gemm_ops = gemm_tables[_i];
     /* tile widths 6, 8, 16, 48; tasks 96; slabs of k of 256 to 512; blocks 576 x 768 */
     static const int64_t shapes[][3] = {
         {6, 16, 256},   {8, 48, 257},   {7, 17, 255},  {9, 49, 258},   {96, 96, 33},
@@ -262,6 +267,7 @@ static unsigned char *gemm_outputs(tt_ctx *ctx, const gemm_shape *s, int64_t lea
 
 START_TEST(threads_do_not_matter)
 {
+    gemm_ops = gemm_tables[_i];
     static const int64_t shapes[][3] = {
         {100, 70, 90}, {205, 130, 300}, {800, 40, 33}, {66, 600, 64}};
     tt_ctx ctx[TEAMS];
@@ -284,6 +290,7 @@ END_TEST
 
 START_TEST(rows_do_not_know_each_other)
 {
+    gemm_ops = gemm_tables[_i];
     enum { M = 101, N = 50, K = 530 };
     static const int64_t cuts[] = {1, 2, 5, 6, 7, 8, 13, 96};
     gemm_shape s = gemm_open(M, N, K);
@@ -316,6 +323,7 @@ END_TEST
 
 START_TEST(leaves_do_not_know_each_other)
 {
+    gemm_ops = gemm_tables[_i];
     static const int64_t leaves[] = {1, 7, 64, 300, 530};
     enum { N = 21, K = 50 };
     tt_ctx ctx = gemm_ctx(2);
@@ -348,6 +356,7 @@ END_TEST
 /* With one summand the FP32 value is known exactly, so the output must have the exact bits. */
 START_TEST(output_rounds_as_the_format_says)
 {
+    gemm_ops = gemm_tables[_i];
     enum { M = 13, N = 67 };
     gemm_shape s = gemm_open(M, N, 1);
     for (int64_t j = 0; j < N; j += 3) { /* ties: 1 + half a step, bias 0 */
@@ -383,6 +392,7 @@ END_TEST
 
 START_TEST(peak_is_a_rate)
 {
+    gemm_ops = gemm_tables[_i];
     tt_ctx ctx = gemm_ctx(1);
     double rate = gemm_ops->peak(&ctx, 0.01);
     ck_assert(isfinite(rate) && rate > 0.0);
@@ -390,17 +400,22 @@ START_TEST(peak_is_a_rate)
 }
 END_TEST
 
-static void gemm_add_cases(Suite *suite, const char *name)
+static void gemm_add_cases(Suite *suite, const char *name, const tt_ops *table)
 {
+    int at = gemm_table_count++;
+    if (at >= GEMM_TABLES) {
+        abort();
+    }
+    gemm_tables[at] = table;
     TCase *cases = tcase_create(name);
     tcase_set_timeout(cases, 60);
-    tcase_add_test(cases, ragged_shapes);
-    tcase_add_test(cases, edges_of_tiles_and_blocks);
-    tcase_add_test(cases, threads_do_not_matter);
-    tcase_add_test(cases, rows_do_not_know_each_other);
-    tcase_add_test(cases, leaves_do_not_know_each_other);
-    tcase_add_test(cases, output_rounds_as_the_format_says);
-    tcase_add_test(cases, peak_is_a_rate);
+    tcase_add_loop_test(cases, ragged_shapes, at, at + 1);
+    tcase_add_loop_test(cases, edges_of_tiles_and_blocks, at, at + 1);
+    tcase_add_loop_test(cases, threads_do_not_matter, at, at + 1);
+    tcase_add_loop_test(cases, rows_do_not_know_each_other, at, at + 1);
+    tcase_add_loop_test(cases, leaves_do_not_know_each_other, at, at + 1);
+    tcase_add_loop_test(cases, output_rounds_as_the_format_says, at, at + 1);
+    tcase_add_loop_test(cases, peak_is_a_rate, at, at + 1);
     suite_add_tcase(suite, cases);
 }
 
