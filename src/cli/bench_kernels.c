@@ -48,7 +48,8 @@ static tt_code bed_open(tt_bed *bed, const tt_bench *bench, tt_err *err)
     const int64_t head = tt_mul(s->V, tt_max(s->C, HEAD_ROWS));
     const int64_t room = tt_max(tt_mul(bed->rows, widest), head);
     const tt_extents extents = tt_model_extents(s, tt_max(config->batch.micro, 1), s->T);
-    const size_t scratch = tt_kernels_workspace(&bed->ops, &bed->guarded, &extents, threads);
+    const size_t scratch =
+        tt_kernels_workspace(&bed->ops, bed->guarded.isa ? &bed->guarded : NULL, &extents, threads);
     TT_TRY(tt_arena_open(&bed->arena, "bench",
                          2 * tt_arena_cost(tt_bytes(room, act)) +
                              tt_arena_cost(tt_bytes(room, sizeof(float))) + tt_arena_cost(scratch),
