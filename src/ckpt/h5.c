@@ -46,6 +46,14 @@ struct tt_h5 {
     const char *name; /* borrowed */
 };
 
+#define TEXT_OF(number) #number
+#define VERSION(major, minor, release) TEXT_OF(major) "." TEXT_OF(minor) "." TEXT_OF(release)
+
+const char *tt_ckpt_hdf5_version(void)
+{
+    return VERSION(H5_VERS_MAJOR, H5_VERS_MINOR, H5_VERS_RELEASE);
+}
+
 /* --- HDF5's errors as words ------------------------------------------------------------------- */
 
 /* Innermost entry of HDF5's error stack; what the system said when it quotes it. */

@@ -1,8 +1,21 @@
 /* ckpt.h: checkpoints: whole named tensors in one HDF5 file that knows nothing of ranks.
  *
  * The caller hands over a state table: per tensor its name, natural shape and the pieces that this
- * rank holds; per scalar its name and address. Saving writes beside (".<name>.part"), syncs, checks
- * by reading the digests back, renames, syncs the folder. The last good file is never deleted first.
+ * rank holds; per scalar its name and address. Saving writes beside, to ".<name>.part" in the same
+ * folder, syncs, reads everything back against its digests, renames, syncs the folder. The last
+ * good file is never deleted first; a save that fails removes its .part.
+ *
+ * In the file, "tutti-checkpoint-1" in the attribute `format` of the root:
+ *
+ *     /params/wte  /adam_m/wte  ...   one contiguous FP32 dataset per tensor, named by its row
+ *     /state/<scalar>                 int64 or double
+ *     /config  /tokenizer             UTF-8 strings of any length, when the state has them
+ *     /digests/<path>                 uint64, one for each of the above ("/digests/params/wte"):
+ *                                     tt_digest32 of a tensor, tt_digest_bytes of the 8 bytes of a
+ *                                     scalar or of a text (numerics/digest.h)
+ *
+ * Rows of any group are the same to it: a gradient dump is a state of "grads/..." rows. Equal states
+ * give equal bytes: the file holds no times and no trace of who wrote which piece.
  *
  * Collectivity: save, load and prune are collective over `world`; a NULL world means one process
  * without MPI. All return the same code on all ranks. */
@@ -45,18 +58,25 @@ typedef struct tt_state {
     const char *tokenizer; /* stored on save; borrowed */
 } tt_state;
 
-/* Writes `path`. */
+/* Writes `path`, replacing what is there. TT_EWORLD naming the file and the reason when it cannot;
+ * then `path` is as it was. fault may be NULL. */
 tt_code tt_ckpt_save(tt_world *world, const char *path, const tt_state *state,
                      const tt_fault *fault, int64_t step, tt_err *err);
 
-/* Fills pieces and scalars from `path`. Every tensor row must be there with the same shape
- * (otherwise TT_EUSER naming it: checkpoint of another model) unless params_only, which reads the
- * rows below "params/" and no scalars. Digests of whole tensors are checked (each rank verifies a
- * share); a mismatch or an unreadable file is TT_EWORLD naming file and tensor. */
+/* Fills pieces and scalars from `path`. Every tensor row must be there with the same shape, and no
+ * other tensor in the groups that rows come from (otherwise TT_EUSER naming it: checkpoint of another
+ * model). A missing file and one that is not ours are TT_EUSER too. Digests of whole tensors are
+ * checked (each rank verifies a share); a mismatch or an unreadable file is TT_EWORLD naming file and
+ * tensor. A refused file changes nothing.
+ *
+ * params_only reads the rows below "params/" and no scalars. Such a file may be made elsewhere, with
+ * nothing but /params: it needs no format attribute, other float widths are converted, and digests
+ * are checked where there are any. */
 tt_code tt_ckpt_load(tt_world *world, const char *path, const tt_state *state, bool params_only,
                      tt_err *err);
 
-/* /config and /tokenizer into texts owned by the caller (either may be NULL). Local, no MPI. */
+/* /config and /tokenizer into texts owned by the caller (either may be NULL). TT_EUSER when a text
+ * that is asked for is not in the file; TT_EWORLD when it does not match its digest. Local, no MPI. */
 tt_code tt_ckpt_texts(const char *path, tt_text *config, tt_text *tokenizer, tt_err *err);
 
 /* malloc'd path of the newest complete file step-*.h5 in dir that opens and carries the format
@@ -64,8 +84,9 @@ tt_code tt_ckpt_texts(const char *path, tt_text *config, tt_text *tokenizer, tt_
  * collects one line per file passed over. Local. */
 tt_code tt_ckpt_latest(const char *dir, char **path, tt_text *skipped, tt_err *err);
 
-/* Deletes the oldest step-*.h5 beyond the newest `keep` (0: keeps all) and leftovers
- * ".step-*.part". Rank 0 deletes; collective. */
+/* Deletes the step-*.h5 that are older than the newest `keep` complete ones (0: keeps all), so a
+ * damaged file never pushes out a good one, and leftovers ".step-*.part". Age is the number in the
+ * name. Rank 0 deletes; collective. */
 tt_code tt_ckpt_prune(tt_world *world, const char *dir, int64_t keep, tt_err *err);
 
 /* For the commands; local, no MPI. */
@@ -73,16 +94,20 @@ tt_code tt_ckpt_info(const char *path, tt_text *out, tt_err *err);   /* aligned 
 tt_code tt_ckpt_verify(const char *path, tt_text *out, tt_err *err); /* recomputes every digest */
 
 typedef struct tt_group_diff {
-    char group[32];    /* "params", "adam_m", "adam_v", "grads", "state" */
-    double largest;    /* largest over tensors of max|a-b| / max(|a|, |b|) */
-    char tensor[96];   /* where */
-    double l2;         /* ||a-b|| / ||b|| over the whole group */
-    int64_t different; /* elements that differ */
+    char group[32];  /* "params", "adam_m", "adam_v", "grads", "state" */
+    double largest;  /* largest over tensors of max|a-b| / max(|a|, |b|), maxima over the tensor */
+    char tensor[96]; /* where, "" when nothing differs */
+    double l2;       /* ||a-b|| / ||b|| over the whole group */
+    int64_t different; /* elements whose bits differ */
 } tt_group_diff;
 
-/* Compares two files; *identical when every tensor and scalar is bit-identical. Files with different
- * tensors or shapes are TT_EUSER naming the first. */
+/* Compares two files; *identical when every tensor and scalar is bit-identical. Texts are not
+ * compared. A NaN or infinity that differs makes `largest` and `l2` infinite. Files with different
+ * tensors or shapes are TT_EUSER naming the first. group[room] gets the first `room` groups. */
 tt_code tt_ckpt_diff(const char *a, const char *b, bool *identical, tt_group_diff *group, int room,
                      int *groups, tt_err *err);
+
+/* "1.10.8": the HDF5 that this was built with. */
+const char *tt_ckpt_hdf5_version(void);
 
 #endif

@@ -1,0 +1,220 @@
+/* diff.c: two files, group by group.
+ *
+ *     largest   max over tensors of  max|a-b| / max(|a|, |b|)      both maxima over the tensor
+ *     l2        ||a-b|| / ||b||                                    over the group
+ *     different elements whose bits differ: 0 and -0 do, equal NaNs do not
+ *
+ * A NaN or infinity that differs makes both measures infinite: it must not hide.
+ *
+ * Owns two buffers while it works. Reads two files; next: cli/checkpoint.c. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tutti/base/memory.h"
+#include "tutti/base/narrow.h"
+
+#include "ckpt/ckpt_impl.h"
+
+typedef struct side {
+    const char *path;
+    tt_h5 *file;
+    tt_catalog catalog;
+    float *buffer; /* [TT_CKPT_CHUNK], owned */
+} side;
+
+/* Sums over one tensor, or one scalar. */
+typedef struct measure {
+    double gap, size;   /* max|a-b|, max(|a|, |b|) */
+    double gap2, base2; /* sums of squares of a-b and of b */
+    int64_t different;
+} measure;
+
+/* Sums of squares per group, beside the public results. */
+typedef struct norms {
+    double gap2, base2;
+} norms;
+
+static tt_code open_side(side *s, tt_err *err)
+{
+    tt_code rc = TT_OK;
+    TT_TRY(tt_h5_open(s->path, s->path, &s->file, err));
+    TT_TRY(tt_check_format(s->file, err));
+    TT_TRY(tt_catalog_read(&s->catalog, s->file, err));
+    s->buffer = tt_alloc(TT_CKPT_CHUNK, sizeof *s->buffer, err);
+    rc = s->buffer == NULL ? err->code : TT_OK;
+out:
+    return rc;
+}
+
+static void close_side(side *s)
+{
+    tt_err closing;
+    free(s->buffer);
+    tt_catalog_free(&s->catalog);
+    tt_h5_close(&s->file, &closing); /* opened for reading: nothing is lost */
+}
+
+static void add_element(measure *m, double a, double b, bool same)
+{
+    double gap = same ? 0 : fabs(a - b);
+    gap = isnan(gap) || (!same && isinf(gap)) ? (double)INFINITY : gap;
+    m->different += !same;
+    m->gap = fmax(m->gap, gap);
+    m->gap2 += gap * gap;
+    if (isfinite(a) && isfinite(b)) {
+        m->size = fmax(m->size, fmax(fabs(a), fabs(b)));
+        m->base2 += b * b;
+    }
+}
+
+static double ratio(double gap, double base)
+{
+    return gap == 0 ? 0 : base == 0 ? (double)INFINITY : gap / base;
+}
+
+static tt_code measure_tensor(side *a, side *b, const tt_entry *entry, measure *m, tt_err *err)
+{
+    tt_code rc = TT_OK;
+    for (int64_t at = 0; at < entry->count; at += TT_CKPT_CHUNK) {
+        int64_t count = tt_min(entry->count - at, TT_CKPT_CHUNK);
+        TT_TRY(tt_h5_read(a->file, entry->path, at, count, a->buffer, err));
+        TT_TRY(tt_h5_read(b->file, entry->path, at, count, b->buffer, err));
+        for (int64_t i = 0; i < count; i++) {
+            const float *x = a->buffer + i, *y = b->buffer + i;
+            add_element(m, (double)*x, (double)*y, memcmp(x, y, sizeof *x) == 0);
+        }
+    }
+out:
+    return rc;
+}
+
+static tt_code measure_scalar(side *a, side *b, const tt_entry *entry, measure *m, tt_err *err)
+{
+    tt_code rc = TT_OK;
+    if (entry->kind == TT_H5_F64) {
+        double x = 0, y = 0;
+        TT_TRY(tt_h5_get(a->file, entry->path, entry->kind, &x, err));
+        TT_TRY(tt_h5_get(b->file, entry->path, entry->kind, &y, err));
+        add_element(m, x, y, memcmp(&x, &y, sizeof x) == 0);
+    } else {
+        int64_t x = 0, y = 0;
+        TT_TRY(tt_h5_get(a->file, entry->path, entry->kind, &x, err));
+        TT_TRY(tt_h5_get(b->file, entry->path, entry->kind, &y, err));
+        add_element(m, (double)x, (double)y, x == y);
+    }
+out:
+    return rc;
+}
+
+/* Tensors and scalars are compared; texts say how a run was laid out, not what it learned. */
+static bool compared(const tt_entry *entry)
+{
+    return entry->kind != TT_H5_TEXT && entry->kind != TT_H5_OTHER;
+}
+
+/* Everything compared in `a` must be in `b` with the same type and shape. */
+static tt_code match(const side *a, const side *b, tt_err *err)
+{
+    int hint = 0;
+    for (int i = 0; i < a->catalog.count; i++) {
+        const tt_entry *x = &a->catalog.entry[i];
+        char in_a[TT_SHAPE_ROOM], in_b[TT_SHAPE_ROOM];
+        if (!compared(x)) {
+            continue;
+        }
+        int at = tt_catalog_find(&b->catalog, x->path, &hint);
+        if (at < 0) {
+            return tt_fail(err, TT_EUSER, "files do not compare: %s is in %s and not in %s",
+                           x->path, a->path, b->path);
+        }
+        const tt_entry *y = &b->catalog.entry[at];
+        if (x->dims != y->dims || x->dim[0] != y->dim[0] ||
+            (x->dims > 1 && x->dim[1] != y->dim[1])) {
+            tt_shape_text(x->dims, x->dim, in_a);
+            tt_shape_text(y->dims, y->dim, in_b);
+            return tt_fail(err, TT_EUSER, "files do not compare: %s is %s in %s, %s in %s", x->path,
+                           in_a, a->path, in_b, b->path);
+        }
+        if (x->kind != y->kind) {
+            return tt_fail(err, TT_EUSER,
+                           "files do not compare: %s has another type in %s than in "
+                           "%s",
+                           x->path, a->path, b->path);
+        }
+    }
+    return TT_OK;
+}
+
+/* Index of the group that `path` belongs to, made when it is new; `room` when there is no room. */
+static int find_group(const char *path, tt_group_diff *group, int room, int *groups)
+{
+    size_t length = tt_group_length(path);
+    length = length < sizeof group->group ? length : sizeof group->group - 1;
+    int i = 0;
+    while (i < *groups &&
+           (strncmp(group[i].group, path, length) != 0 || group[i].group[length] != '\0')) {
+        i++;
+    }
+    if (i == *groups && i < room) {
+        group[i] = (tt_group_diff){.largest = 0};
+        memcpy(group[i].group, path, length);
+        (*groups)++;
+    }
+    return i;
+}
+
+static void add_to_group(tt_group_diff *group, norms *norm, const char *path, const measure *m)
+{
+    double relative = ratio(m->gap, m->size);
+    group->different += m->different;
+    if (relative > group->largest || (m->different > 0 && group->tensor[0] == '\0')) {
+        const char *name = path + tt_group_length(path);
+        group->largest = relative;
+        snprintf(group->tensor, sizeof group->tensor, "%s", name[0] == '/' ? name + 1 : name);
+    }
+    norm->gap2 += m->gap2;
+    norm->base2 += m->base2;
+}
+
+tt_code tt_ckpt_diff(const char *a, const char *b, bool *identical, tt_group_diff *group, int room,
+                     int *groups, tt_err *err)
+{
+    side one = {.path = a}, two = {.path = b};
+    norms *norm = NULL;
+    tt_code rc = TT_OK;
+    *identical = true;
+    *groups = 0;
+    TT_TRY(open_side(&one, err));
+    TT_TRY(open_side(&two, err));
+    TT_TRY(match(&one, &two, err));
+    TT_TRY(match(&two, &one, err));
+    norm = tt_alloc(room, sizeof *norm, err);
+    if (norm == NULL) {
+        rc = err->code;
+        goto out;
+    }
+    for (int i = 0; i < one.catalog.count; i++) {
+        const tt_entry *entry = &one.catalog.entry[i];
+        measure m = {0};
+        if (!compared(entry)) {
+            continue;
+        }
+        TT_TRY(tt_entry_is_tensor(entry) ? measure_tensor(&one, &two, entry, &m, err)
+                                         : measure_scalar(&one, &two, entry, &m, err));
+        *identical = *identical && m.different == 0;
+        int at = find_group(entry->path, group, room, groups);
+        if (at < room) {
+            add_to_group(&group[at], &norm[at], entry->path, &m);
+        }
+    }
+    for (int i = 0; i < *groups; i++) {
+        group[i].l2 = ratio(sqrt(norm[i].gap2), sqrt(norm[i].base2));
+    }
+out:
+    free(norm);
+    close_side(&one);
+    close_side(&two);
+    return rc;
+}
