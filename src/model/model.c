@@ -81,6 +81,7 @@ void *tt_pass_slot(const tt_pass *pass, tt_slot slot, int stage)
         slot = TT_X;
         stage++;
     }
+    assert(stage >= 1); /* the stem has no slots of its own */
     const tt_span *span = &pass->model->layout.slot[slot];
     return pass->model->memory + span->first + tt_size((stage - 1) % span->copies) * span->bytes;
 }

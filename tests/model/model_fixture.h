@@ -1,6 +1,7 @@
 /* model_fixture.h: a small model with everything it needs, for the tests of this layer.
  *
- * The fixture owns all its memory. Weights are random and larger than GPT-2's initial values, so that
+ * The fixture owns all its memory. One thread, as matrices this small are slower with more; scratch is
+ * for FIXTURE_THREADS. Weights are random and larger than GPT-2's initial values, so that
  * every gradient is far above rounding. */
 #ifndef MODEL_FIXTURE_H
 #define MODEL_FIXTURE_H
@@ -9,6 +10,8 @@
 #include "tt_test.h"
 #include "tutti/base/narrow.h"
 #include "tutti/base/rng.h"
+
+enum { FIXTURE_THREADS = 3 };
 
 typedef struct fixture {
     tt_shape shape;
@@ -65,14 +68,15 @@ static inline void fixture_open(fixture *f, const tt_shape *shape, tt_format for
                   err.text);
     tt_extents extents = tt_model_extents(shape, B, T);
     bool guard = strncmp(isa, "guard", 5) == 0;
-    size_t scratch = tt_kernels_workspace(&f->ops, guard ? &f->guarded : NULL, &extents, 2);
+    size_t scratch =
+        tt_kernels_workspace(&f->ops, guard ? &f->guarded : NULL, &extents, FIXTURE_THREADS);
     size_t act = tt_formats[format].bytes;
     size_t bytes = tt_model_activation_bytes(shape, B, T, act, backward);
     ck_assert_int_eq(tt_arena_open(&f->arena, "test", bytes + tt_arena_cost(scratch), &err), TT_OK);
     f->ctx = (tt_ctx){
         .ops = &f->ops,
         .base = guard ? &f->guarded : NULL,
-        .threads = 2,
+        .threads = 1,
         .workspace = tt_arena_take(&f->arena, scratch),
         .workspace_bytes = scratch,
     };

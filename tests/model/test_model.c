@@ -252,20 +252,23 @@ END_TEST
 START_TEST(threads_do_not_matter)
 {
     tt_err err = {0};
-    fixture f;
-    fixture_open(&f, &odd_shape, TT_BF16, "", 3, 7, true);
-    int64_t N = f.params.total;
-    float *two = must(tt_alloc(N, sizeof(float), &err));
-    tt_loss loss_two, loss_one;
-    accumulate(&f, 3, two, &loss_two);
-    f.ctx.threads = 1;
-    float *one = must(tt_alloc(N, sizeof(float), &err));
-    accumulate(&f, 3, one, &loss_one);
-    ck_assert(loss_one.sum == loss_two.sum);
-    ck_assert_mem_eq(one, two, tt_bytes(N, sizeof(float)));
-    free(one);
-    free(two);
-    fixture_close(&f);
+    for (int format = 0; format < 2; format++) {
+        fixture f;
+        fixture_open(&f, &odd_shape, format == 0 ? TT_FP32 : TT_BF16, "", 3, 7, true);
+        int64_t N = f.params.total;
+        float *one = must(tt_alloc(N, sizeof(float), &err));
+        float *many = must(tt_alloc(N, sizeof(float), &err));
+        tt_loss loss_one, loss_many;
+        accumulate(&f, 3, one, &loss_one);
+        for (f.ctx.threads = 2; f.ctx.threads <= FIXTURE_THREADS; f.ctx.threads++) {
+            accumulate(&f, 3, many, &loss_many);
+            ck_assert(loss_one.sum == loss_many.sum);
+            ck_assert_mem_eq(one, many, tt_bytes(N, sizeof(float)));
+        }
+        free(many);
+        free(one);
+        fixture_close(&f);
+    }
 }
 END_TEST
 
@@ -476,6 +479,7 @@ START_TEST(nothing_is_allocated_after_open)
 {
     fixture f;
     fixture_open(&f, &odd_shape, TT_BF16, "", 3, 7, true);
+    f.ctx.threads = 2;
     tt_loss loss = {0};
     float logits[23];
     struct mallinfo2 before = {0};
