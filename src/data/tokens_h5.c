@@ -498,23 +498,22 @@ static tt_code reserve(tt_tokens_writer *writer, int64_t bytes, tt_err *err)
     return TT_OK;
 }
 
-/* Strings of variable length: h5py reads the attribute as str. */
+/* Strings of fixed length: of a damaged variable one HDF5 would ask for any amount of memory. */
 static bool write_string(hid_t file, const char *name, bool attribute, const char *text)
 {
     hid_t type = H5Tcopy(H5T_C_S1);
-    H5Tset_size(type, H5T_VARIABLE);
-    H5Tset_cset(type, H5T_CSET_UTF8);
+    H5Tset_size(type, strlen(text) + 1);
     hid_t space = H5Screate(H5S_SCALAR);
     bool ok = false;
     if (attribute) {
         hid_t a = H5Acreate2(file, name, type, space, H5P_DEFAULT, H5P_DEFAULT);
-        ok = a >= 0 && H5Awrite(a, type, &text) >= 0;
+        ok = a >= 0 && H5Awrite(a, type, text) >= 0;
         ok = H5Aclose(a) >= 0 && ok;
     } else {
         hid_t create = H5Pcreate(H5P_DATASET_CREATE);
         H5Pset_obj_track_times(create, false);
         hid_t d = H5Dcreate2(file, name, type, space, H5P_DEFAULT, create, H5P_DEFAULT);
-        ok = d >= 0 && H5Dwrite(d, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, &text) >= 0;
+        ok = d >= 0 && H5Dwrite(d, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, text) >= 0;
         ok = H5Dclose(d) >= 0 && ok;
         H5Pclose(create);
     }
