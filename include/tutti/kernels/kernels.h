@@ -16,7 +16,8 @@
  *    the weights, with an order of operations that does not depend on M;
  *  - sums over rows (gemm_tn, bias_grad, gains) run in row order, leaf by leaf, where a leaf is
  *    `leaf` consecutive rows (one sequence): a leaf is summed from zero in an order that depends on
- *    nothing but the leaf, then added once to the accumulator;
+ *    nothing but the leaf, then added once to the accumulator. head_loss cuts a leaf into chunks of a
+ *    fixed number of rows and adds each chunk so, in order. embed_grad adds row after row;
  *  - no reads or writes outside the stated shapes; inputs never change;
  *  - FP32 accumulation throughout; norms, softmax, loss and the optimizer compute in FP32.
  *
@@ -163,7 +164,7 @@ enum { TT_OP_TOTAL = 0 TT_OPS(TT_OP_COUNT) };
 struct tt_ops {
     const char *isa;  /* "ref", "avx2", "avx512bf16", "guard:avx2" */
     tt_format format; /* of act */
-    /* Scratch bytes that these kernels need for these extents and threads. NULL: none. */
+    /* Scratch bytes for these extents and threads: of a selected table, all it can need. */
     size_t (*workspace)(const tt_extents *extents, int threads);
     TT_OPS(TT_OP_FIELD)
     const char *from[TT_OP_TOTAL]; /* set by tt_kernels_select: which ISA serves entry i */

@@ -1,0 +1,195 @@
+/* select.c: which kernels serve: lays the parts that this processor supports over the reference.
+ *
+ * Invariant: a selected table has no empty entry, and `from` says whose each one is. A part is laid
+ * when the level asked for reaches its level; parts lie in the order of `parts`, so a later one
+ * covers an earlier one.
+ *
+ * Reads the parts declared in kernels_impl.h; next: guard.c. */
+#include <stdio.h>
+#include <string.h>
+
+#include "kernels/kernels_impl.h"
+
+/* What a part asks of the processor, weakest first. A library counts as a level that every machine
+ * has: asking for the reference alone leaves it out. */
+enum { LEVEL_REF, LEVEL_LIBRARY, LEVEL_AVX2, LEVEL_AVX512BF16 };
+
+typedef struct part {
+    const tt_ops *ops;
+    int level;
+} part;
+
+static const part parts[] = {
+    {&tt_table_ref_bf16, LEVEL_REF},           {&tt_table_ref_fp32, LEVEL_REF},
+#if defined(__x86_64__)
+    {&tt_table_generic_avx2_bf16, LEVEL_AVX2}, {&tt_table_generic_avx2_fp32, LEVEL_AVX2},
+    {&tt_table_gemm_avx2_bf16, LEVEL_AVX2},    {&tt_table_gemm_avx512bf16_bf16, LEVEL_AVX512BF16},
+    {&tt_table_peak_avx2_fp32, LEVEL_AVX2},
+#endif
+    {&tt_table_openblas_fp32, LEVEL_LIBRARY},
+};
+enum { PARTS = sizeof parts / sizeof parts[0] };
+
+typedef struct isa {
+    const char *name, *guarded_name;
+    int level;
+} isa;
+
+static const isa isas[] = {
+    {"ref", "guard:ref", LEVEL_REF},
+    {"avx2", "guard:avx2", LEVEL_AVX2},
+    {"avx512bf16", "guard:avx512bf16", LEVEL_AVX512BF16},
+};
+enum { ISAS = sizeof isas / sizeof isas[0] };
+
+#define OP_NAME(name, type, args) #name,
+const char *const tt_op_names[TT_OP_TOTAL] = {TT_OPS(OP_NAME)};
+
+static bool supported(int level)
+{
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    if (level == LEVEL_AVX2) {
+        return avx2;
+    }
+    if (level == LEVEL_AVX512BF16) {
+        return avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+               __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+               __builtin_cpu_supports("avx512bf16");
+    }
+#endif
+    return level <= LEVEL_LIBRARY;
+}
+
+int tt_kernels_isa_list(const char **names, int room)
+{
+    int count = 0;
+    for (int i = 0; i < ISAS && count < room; i++) {
+        if (supported(isas[i].level)) {
+            names[count++] = isas[i].name;
+        }
+    }
+    return count;
+}
+
+static const isa *best_isa(void)
+{
+    const isa *best = &isas[0];
+    for (int i = 0; i < ISAS; i++) {
+        if (supported(isas[i].level)) {
+            best = &isas[i];
+        }
+    }
+    return best;
+}
+
+const char *tt_kernels_best_isa(void)
+{
+    return best_isa()->name;
+}
+
+static size_t workspace_of(tt_format format, const tt_extents *extents, int threads)
+{
+    size_t most = 0;
+    for (int i = 0; i < PARTS; i++) {
+        if (parts[i].ops->format == format && parts[i].ops->workspace != NULL) {
+            size_t bytes = parts[i].ops->workspace(extents, threads);
+            most = bytes > most ? bytes : most;
+        }
+    }
+    return tt_head_front(extents->rows, extents->vocab, format) + most;
+}
+
+static size_t workspace_bf16(const tt_extents *extents, int threads)
+{
+    return workspace_of(TT_BF16, extents, threads);
+}
+
+static size_t workspace_fp32(const tt_extents *extents, int threads)
+{
+    return workspace_of(TT_FP32, extents, threads);
+}
+
+size_t tt_kernels_workspace(const tt_ops *ops, const tt_ops *guarded, const tt_extents *extents,
+                            int threads)
+{
+    size_t bytes = ops->workspace(extents, threads);
+    size_t inner = guarded != NULL ? guarded->workspace(extents, threads) : 0;
+    return bytes > inner ? bytes : inner;
+}
+
+/* The isa that the name (after "guard:") asks for, or NULL with err filled. */
+static const isa *find_isa(const char *asked, const char *name, tt_err *err)
+{
+    char can[128] = "";
+    for (int i = 0; i < ISAS; i++) {
+        if (supported(isas[i].level)) {
+            size_t used = strlen(can);
+            snprintf(can + used, sizeof can - used, "%s%s", used > 0 ? ", " : "", isas[i].name);
+        }
+    }
+    for (int i = 0; i < ISAS; i++) {
+        if (strcmp(name, isas[i].name) == 0) {
+            if (supported(isas[i].level)) {
+                return &isas[i];
+            }
+            tt_fail(err, TT_EUSER, "TUTTI_ISA=%s: this processor has no %s; it can do %s", asked,
+                    name, can);
+            return NULL;
+        }
+    }
+    tt_fail(err, TT_EUSER,
+            "TUTTI_ISA=%s is not known; allowed here are %s, guard, and guard:<one of these>",
+            asked, can);
+    return NULL;
+}
+
+#define LAY(name, type, args)                \
+    if (over->name != NULL) {                \
+        ops->name = over->name;              \
+        ops->from[TT_OP_##name] = over->isa; \
+    }
+static void lay(tt_ops *ops, const tt_ops *over){TT_OPS(LAY)}
+
+tt_code tt_kernels_select(tt_ops *ops, tt_ops *guarded, tt_format format, const char *isa_name,
+                          tt_err *err)
+{
+    if (format != TT_BF16 && format != TT_FP32) {
+        return tt_fail(err, TT_EUSER, "there are no kernels for storage in %s; use bf16 or fp32",
+                       tt_formats[format].name);
+    }
+    const char *asked = isa_name != NULL ? isa_name : "", *name = asked;
+    bool guard = strncmp(name, "guard", 5) == 0 && (name[5] == '\0' || name[5] == ':');
+    if (guard) {
+        name += name[5] == ':' ? 6 : 5;
+    }
+    const isa *chosen = best_isa();
+    int level = chosen->level > LEVEL_LIBRARY ? chosen->level : LEVEL_LIBRARY;
+    if (name[0] != '\0' || (guard && asked[5] == ':')) {
+        chosen = find_isa(asked, name, err);
+        if (chosen == NULL) {
+            return err->code;
+        }
+        level = chosen->level;
+    }
+    tt_ops table = {.isa = chosen->name,
+                    .format = format,
+                    .workspace = format == TT_BF16 ? workspace_bf16 : workspace_fp32};
+    for (int i = 0; i < PARTS; i++) {
+        if (parts[i].ops->format == format && parts[i].level <= level) {
+            lay(&table, parts[i].ops);
+        }
+    }
+    tt_blas_setup();
+    *ops = table;
+    if (guard) {
+        *guarded = table;
+        *ops = tt_table_guard;
+        ops->isa = chosen->guarded_name;
+        ops->format = format;
+        ops->workspace = table.workspace;
+        memcpy(ops->from, table.from, sizeof ops->from);
+    }
+    return TT_OK;
+}
