@@ -121,6 +121,13 @@ lint:
 format:
 	clang-format -i $(shell find include src tests -name '*.[ch]' ! -name 'golden*')
 
+##  readme     write the table of options into README.md anew
+.PHONY: readme
+readme: all
+	@{ sed '/^<!-- options/q' README.md; $(EXE) options --markdown; \
+	    sed -n '/^<!-- \/options/,$$p' README.md; } > $(BUILD)/README.md
+	@mv $(BUILD)/README.md README.md
+
 ##  install    PREFIX=/usr/local: the program, the library, headers, configurations, scripts
 ##  clean      remove build/
 ##  info       what this build would use
