@@ -130,10 +130,9 @@ void tt_layout_make(tt_layout *layout, const tt_shape *shape, int64_t B, int64_t
     int64_t M = tt_mul(B, T);
     *layout = (tt_layout){0};
     for (int slot = 0; slot < TT_SLOTS; slot++) {
-        int64_t copies = backward && slot_saved(slot) ? shape->L : 1;
-        if (slot == TT_X) { /* stages 1..L+1 read it, each writes the next one's */
-            copies = backward ? shape->L + 1 : 2;
-        }
+        /* One copy per stage that reads it; the stream is read by the blocks and the crown. */
+        int64_t readers = slot == TT_X ? shape->L + 1 : shape->L;
+        int64_t copies = backward && slot_saved(slot) ? readers : 1;
         const tt_layer *writer = slot_writer(slot);
         int64_t stats = writer != NULL && writer->stats != NULL ? writer->stats(shape, B, T) : 0;
         layout->slot[slot] =

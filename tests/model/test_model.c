@@ -469,9 +469,9 @@ START_TEST(activation_bytes_by_hand)
     size_t row = 64 * 32 * 2, stat = 64 * sizeof(float);
     ck_assert_uint_eq(tt_model_activation_bytes(&shape, 2, 32, 2, true),
                       (5 * 16 + 4 + 7) * row + (5 * (2 + 2 + 2) + 2) * stat);
-    /* Without backward one block's memory serves all, with two x by turns. */
+    /* Without backward one block's memory serves all: x is dead when the next x is written. */
     ck_assert_uint_eq(tt_model_activation_bytes(&shape, 2, 32, 2, false),
-                      (16 + 1 + 3) * row + (2 + 2 + 2 + 2) * stat);
+                      (16 + 3) * row + (2 + 2 + 2 + 2) * stat);
 }
 END_TEST
 
