@@ -29,8 +29,6 @@
 
 enum {
     CHUNK = 65536,           /* ids in one chunk of a dataset: 128 KiB at 16 bits */
-    CACHE_BYTES = 8 << 20,   /* chunk cache of a reader: 64 chunks at 16 bits */
-    CACHE_SLOTS = 6421,      /* a prime, about a hundred times the chunks that fit */
     STRING_BYTES = 16 << 20, /* longest string taken from a file */
     VOCAB_MAX = 1 << 24,
     SPARE = 256 << 10 /* bytes of disk that a writer holds in reserve; see reserve() */
@@ -45,6 +43,7 @@ struct tt_tokens {
     bool valid, has_valid;
     int64_t count, documents, vocab;
     int64_t *offset; /* [documents + 1] */
+    size_t id_size;  /* bytes of an id in the file: 2 or 4 */
     hid_t file, ids;
 };
 
@@ -258,17 +257,17 @@ out:
     return rc;
 }
 
-/* The ids of one part: opened, not read. */
+/* The ids of one part: opened, not read. Without a chunk cache HDF5 reads just the ids that are asked
+ * for; with one it reads whole chunks, most of it in vain when windows are drawn at random. */
 static tt_code open_ids(tt_tokens *tokens, tt_err *err)
 {
     char text[REASON];
     const char *name = token_paths[tokens->valid];
-    size_t size = 0;
     hid_t access = H5Pcreate(H5P_DATASET_ACCESS);
-    H5Pset_chunk_cache(access, CACHE_SLOTS, CACHE_BYTES, H5D_CHUNK_CACHE_W0_DEFAULT);
-    tokens->ids = open_vector(tokens->file, name, access, &tokens->count, &size);
+    H5Pset_chunk_cache(access, 0, 0, H5D_CHUNK_CACHE_W0_DEFAULT);
+    tokens->ids = open_vector(tokens->file, name, access, &tokens->count, &tokens->id_size);
     H5Pclose(access);
-    if (tokens->ids < 0 || (size != 2 && size != 4)) {
+    if (tokens->ids < 0 || (tokens->id_size != 2 && tokens->id_size != 4)) {
         snprintf(text, sizeof text, "%s is not a vector of 16-bit or 32-bit integers", name);
         return damaged(tokens->path, text, err);
     }
@@ -413,6 +412,24 @@ void tt_tokens_document(const tt_tokens *tokens, int64_t d, int64_t *first, int6
     *end = tokens->offset[d + 1];
 }
 
+/* HDF5 reads without converting, which is slow: 16-bit ids go into the second half of `out` and are
+ * widened from there, front to back, so none is overwritten before it is read. 32-bit ids past
+ * INT32_MAX become negative and are refused like any other that is not below the vocabulary. */
+static herr_t read_ids(tt_tokens *tokens, hid_t to, hid_t from, int64_t count, int32_t *out)
+{
+    if (tokens->id_size == sizeof(uint32_t)) {
+        return H5Dread(tokens->ids, H5T_NATIVE_UINT32, to, from, H5P_DEFAULT, out);
+    }
+    unsigned char *half = (unsigned char *)out + count * (int64_t)sizeof(uint16_t);
+    herr_t status = H5Dread(tokens->ids, H5T_NATIVE_UINT16, to, from, H5P_DEFAULT, half);
+    for (int64_t i = 0; i < count && status >= 0; i++) {
+        uint16_t id;
+        memcpy(&id, half + i * (int64_t)sizeof id, sizeof id);
+        out[i] = id;
+    }
+    return status;
+}
+
 tt_code tt_tokens_read(tt_tokens *tokens, int64_t first, int64_t count, int32_t *out, tt_err *err)
 {
     assert(first >= 0 && count >= 0 && first <= tokens->count - count);
@@ -426,7 +443,7 @@ tt_code tt_tokens_read(tt_tokens *tokens, int64_t first, int64_t count, int32_t 
     hid_t from = H5Dget_space(tokens->ids);
     hid_t to = H5Screate_simple(1, &length, NULL);
     if (H5Sselect_hyperslab(from, H5S_SELECT_SET, &start, NULL, &length, NULL) < 0 ||
-        H5Dread(tokens->ids, H5T_NATIVE_INT32, to, from, H5P_DEFAULT, out) < 0) {
+        read_ids(tokens, to, from, count, out) < 0) {
         rc = tt_fail(err, TT_EWORLD, "token file %s cannot be read at token %" PRId64 ": %s",
                      tokens->path, first, h5_reason(reason));
         goto out;
@@ -451,15 +468,16 @@ out:
 
 typedef struct writer_part {
     hid_t ids;
-    int32_t *buffer; /* [CHUNK] */
-    int64_t held;    /* ids in the buffer */
-    int64_t written; /* ids in the dataset */
-    int64_t *offset; /* [documents + 1] */
+    unsigned char *buffer; /* [CHUNK] ids as they are in the file, in this machine's byte order */
+    int64_t held;          /* ids in the buffer */
+    int64_t written;       /* ids in the dataset */
+    int64_t *offset;       /* [documents + 1] */
     int64_t documents, room;
 } writer_part;
 
 struct tt_tokens_writer {
     const char *path; /* borrowed until freed */
+    size_t id_size;   /* bytes of an id: 2 or 4 */
     hid_t file;
     int fd;           /* the same file, to reserve room on the disk */
     int64_t reserved; /* bytes of the file that the disk has granted */
@@ -535,7 +553,7 @@ static bool write_header(hid_t file, const tt_tokenizer *tokenizer)
 
 /* The extendable dataset of a part's ids. Chunks go to the disk as they come: without a chunk cache
  * a full disk is noticed by the write that meets it. */
-static hid_t create_ids(hid_t file, const char *name, int64_t vocab)
+static hid_t create_ids(hid_t file, const char *name, size_t id_size)
 {
     hsize_t none = 0, unlimited = H5S_UNLIMITED, chunk = CHUNK;
     hid_t space = H5Screate_simple(1, &none, &unlimited);
@@ -544,7 +562,7 @@ static hid_t create_ids(hid_t file, const char *name, int64_t vocab)
     H5Pset_chunk(create, 1, &chunk);
     H5Pset_obj_track_times(create, false);
     H5Pset_chunk_cache(access, 0, 0, H5D_CHUNK_CACHE_W0_DEFAULT);
-    hid_t set = H5Dcreate2(file, name, vocab <= 65536 ? H5T_STD_U16LE : H5T_STD_U32LE, space,
+    hid_t set = H5Dcreate2(file, name, id_size == 2 ? H5T_STD_U16LE : H5T_STD_U32LE, space,
                            H5P_DEFAULT, create, access);
     H5Pclose(access);
     H5Pclose(create);
@@ -552,17 +570,16 @@ static hid_t create_ids(hid_t file, const char *name, int64_t vocab)
     return set;
 }
 
-static tt_code open_part(tt_tokens_writer *writer, int p, const tt_tokenizer *tokenizer,
-                         int64_t documents, tt_err *err)
+static tt_code open_part(tt_tokens_writer *writer, int p, int64_t documents, tt_err *err)
 {
     writer_part *part = &writer->part[p];
     part->room = documents;
-    part->buffer = tt_alloc(CHUNK, sizeof *part->buffer, err);
+    part->buffer = tt_alloc(CHUNK, writer->id_size, err);
     part->offset = part->buffer ? tt_alloc(documents + 1, sizeof *part->offset, err) : NULL;
     if (part->offset == NULL) {
         return err->code;
     }
-    part->ids = create_ids(writer->file, token_paths[p], tokenizer->vocab);
+    part->ids = create_ids(writer->file, token_paths[p], writer->id_size);
     return part->ids >= 0 ? TT_OK : write_error(writer, err);
 }
 
@@ -604,6 +621,7 @@ tt_code tt_tokens_writer_open(tt_tokens_writer **out, const char *path,
     writer->path = path;
     writer->file = writer->part[0].ids = writer->part[1].ids = -1;
     writer->fd = -1;
+    writer->id_size = tokenizer->vocab <= UINT16_MAX + 1 ? sizeof(uint16_t) : sizeof(uint32_t);
     writer->parts = valid_documents > 0 ? 2 : 1;
     TT_TRY(create_file(writer, err));
     if (!write_header(writer->file, tokenizer)) {
@@ -617,9 +635,9 @@ tt_code tt_tokens_writer_open(tt_tokens_writer **out, const char *path,
             goto out;
         }
     }
-    TT_TRY(open_part(writer, 0, tokenizer, documents, err));
+    TT_TRY(open_part(writer, 0, documents, err));
     if (writer->parts == 2) {
-        TT_TRY(open_part(writer, 1, tokenizer, valid_documents, err));
+        TT_TRY(open_part(writer, 1, valid_documents, err));
     }
     *out = writer;
     writer = NULL;
@@ -635,7 +653,7 @@ static tt_code write_buffer(tt_tokens_writer *writer, writer_part *part, tt_err 
     if (part->held == 0) {
         return TT_OK;
     }
-    tt_code rc = reserve(writer, tt_mul(CHUNK, sizeof(int32_t)), err);
+    tt_code rc = reserve(writer, tt_mul(CHUNK, tt_count(writer->id_size)), err);
     if (rc != TT_OK) {
         return rc;
     }
@@ -643,16 +661,29 @@ static tt_code write_buffer(tt_tokens_writer *writer, writer_part *part, tt_err 
     if (H5Dset_extent(part->ids, &extent) < 0) {
         return write_error(writer, err);
     }
+    hid_t type = writer->id_size == 2 ? H5T_NATIVE_UINT16 : H5T_NATIVE_UINT32;
     hid_t to = H5Dget_space(part->ids);
     hid_t from = H5Screate_simple(1, &length, NULL);
     bool ok = H5Sselect_hyperslab(to, H5S_SELECT_SET, &start, NULL, &length, NULL) >= 0 &&
-              H5Dwrite(part->ids, H5T_NATIVE_INT32, from, to, H5P_DEFAULT, part->buffer) >= 0;
+              H5Dwrite(part->ids, type, from, to, H5P_DEFAULT, part->buffer) >= 0;
     rc = ok ? TT_OK : write_error(writer, err);
     H5Sclose(from);
     H5Sclose(to);
     part->written += part->held;
     part->held = 0;
     return rc;
+}
+
+static void narrow_ids(unsigned char *to, size_t size, const int32_t *id, int64_t count)
+{
+    if (size == sizeof *id) {
+        memcpy(to, id, tt_bytes(count, sizeof *id));
+        return;
+    }
+    for (int64_t i = 0; i < count; i++) {
+        uint16_t narrow = (uint16_t)id[i]; /* below the vocabulary, so it fits */
+        memcpy(to + i * (int64_t)sizeof narrow, &narrow, sizeof narrow);
+    }
 }
 
 tt_code tt_tokens_writer_add(tt_tokens_writer *writer, bool valid, const int32_t *id, int64_t count,
@@ -663,7 +694,8 @@ tt_code tt_tokens_writer_add(tt_tokens_writer *writer, bool valid, const int32_t
     quiet q = quiet_begin();
     while (count > 0) {
         int64_t piece = tt_min(count, CHUNK - part->held);
-        memcpy(part->buffer + part->held, id, tt_bytes(piece, sizeof *id));
+        narrow_ids(part->buffer + part->held * tt_count(writer->id_size), writer->id_size, id,
+                   piece);
         part->held += piece;
         id += piece;
         count -= piece;
