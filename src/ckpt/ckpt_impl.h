@@ -1,7 +1,7 @@
 /* ckpt_impl.h: what the files of this layer share.
  *
  * h5.c hides HDF5 and MPI-IO behind tt_h5; catalog.c lists what a file holds; digest.c sums digests
- * of stored tensors, each rank a share; save.c, load.c, scan.c, report.c and diff.c see only these.
+ * of stored tensors, each rank a share; part.c makes the file beside; save.c, load.c, scan.c, report.c and diff.c see only these.
  *
  * Invariant: nothing here trusts a file. Every HDF5 call is checked; a file that cannot be read is
  * TT_EWORLD, a file that is something else is TT_EUSER, and no call aborts. */
@@ -131,6 +131,22 @@ tt_code tt_digest_small(tt_h5 *file, const tt_entry *entry, uint64_t *sum, tt_er
 /* What /digests holds for a scalar (of its 8 bytes) and for a text. */
 uint64_t tt_digest_scalar(const void *value);
 uint64_t tt_digest_text(const char *text);
+
+/* --- part.c ----------------------------------------------------------------------------------- */
+
+enum { TT_SCRATCH_ROOM = 32 };
+
+/* malloc'd "folder/.name.part" for "folder/name". */
+char *tt_part_path(const char *path, tt_err *err);
+
+/* A file in memory, under a path that HDF5 can open. *fd is the caller's to close, -1 on failure.
+ * `bytes`: what the file may come to at most; more than the process may write is refused. */
+tt_code tt_part_scratch(int64_t bytes, const char *name, int *fd, char path[TT_SCRATCH_ROOM],
+                        tt_err *err);
+
+/* Creates `part` with the contents of the file in memory, all its space reserved. */
+tt_code tt_part_copy(int scratch, const char *part, const char *name, tt_err *err);
+tt_code tt_part_sync(const char *part, const char *name, tt_err *err);
 
 /* --- scan.c ----------------------------------------------------------------------------------- */
 

@@ -1,7 +1,7 @@
 /* save.c: the last good file is never touched before the new one is whole.
  *
  *     digests <- sum over ranks of the digests of their pieces          from memory
- *     rank 0:    .name.part: all metadata, scalars, texts, digests; space reserved
+ *     rank 0:    .name.part <- metadata, scalars, texts, digests; space reserved       part.c
  *     together:  each rank writes its pieces                            MPI-IO
  *     each rank: fsync
  *     together:  digests of the stored tensors = digests, else damaged  read back, a share each
@@ -14,11 +14,9 @@
  * Owns nothing after it returns. Reads tt_state, writes an HDF5 file; next: load.c. */
 #include <assert.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "tutti/base/file.h"
@@ -43,21 +41,6 @@ typedef struct save {
 static int64_t elements(const tt_tensor_row *row)
 {
     return row->dims > 1 ? tt_mul(row->dim[0], row->dim[1]) : row->dim[0];
-}
-
-/* malloc'd "folder/.name.part" for "folder/name". */
-static char *part_path(const char *path, tt_err *err)
-{
-    tt_text part = {0};
-    const char *slash = strrchr(path, '/');
-    const char *name = slash != NULL ? slash + 1 : path;
-    tt_text_add_bytes(&part, path, (size_t)(name - path));
-    tt_text_add(&part, ".%s.part", name);
-    if (part.failed) {
-        tt_text_free(&part);
-        tt_fail(err, TT_EWORLD, "out of memory saving %s", path);
-    }
-    return part.data;
 }
 
 /* Digest and coverage of every tensor, over all ranks. Collective. */
@@ -116,35 +99,28 @@ static tt_code put_text(tt_h5 *file, const char *path, const char *text, tt_err 
     return rc == TT_OK ? put_digest(file, path, tt_digest_text(text), err) : rc;
 }
 
-/* Sets the whole file's space aside, so that a full disk is noticed before anything is written.
- * File systems that cannot are left to fail later. */
-static tt_code reserve(const save *s, tt_err *err)
+/* More than the file will come to: its contents, and what HDF5 adds for each dataset. */
+static int64_t most_bytes(const tt_state *state)
 {
-    struct stat stat;
-    int failed = 0, fd = open(s->part, O_WRONLY | O_CLOEXEC);
-    if (fd < 0 || fstat(fd, &stat) != 0) {
-        failed = errno;
-    } else if (stat.st_size > 0) {
-        do {
-            failed = fallocate(fd, 0, 0, stat.st_size) != 0 ? errno : 0;
-        } while (failed == EINTR);
+    const int64_t per_dataset = 4096;
+    int64_t bytes = 1 << 20;
+    for (int i = 0; i < state->tensors; i++) {
+        bytes += tt_mul(elements(&state->tensor[i]), sizeof(float)) + 2 * per_dataset;
     }
-    if (fd >= 0) {
-        close(fd);
-    }
-    return failed == 0 || failed == EOPNOTSUPP || failed == ENOSYS
-               ? TT_OK
-               : tt_fail(err, TT_EWORLD, "cannot write %s: %s", s->path, strerror(failed));
+    bytes += state->scalars * 2 * per_dataset;
+    bytes += state->config != NULL ? tt_count(strlen(state->config)) : 0;
+    bytes += state->tokenizer != NULL ? tt_count(strlen(state->tokenizer)) : 0;
+    return bytes;
 }
 
-/* Everything but the elements. Rank 0 only. */
-static tt_code make_file(const save *s, tt_err *err)
+/* Everything but the elements, into a new HDF5 file. */
+static tt_code fill_file(const save *s, const char *scratch, tt_err *err)
 {
     tt_code rc = TT_OK;
     tt_err closing;
     tt_h5 *file = NULL;
     const tt_state *state = s->state;
-    TT_TRY(tt_h5_create(s->part, s->path, &file, err));
+    TT_TRY(tt_h5_create(scratch, s->path, &file, err));
     TT_TRY(tt_h5_put_format(file, TT_CKPT_FORMAT, err));
     for (int i = 0; i < state->tensors; i++) {
         const tt_tensor_row *row = &state->tensor[i];
@@ -159,9 +135,24 @@ static tt_code make_file(const save *s, tt_err *err)
         TT_TRY(put_digest(file, state->tensor[i].name, s->digest[i], err));
     }
     TT_TRY(tt_h5_close(&file, err));
-    TT_TRY(reserve(s, err));
 out:
     tt_h5_close(&file, &closing); /* after a failure only: the first sentence stands */
+    return rc;
+}
+
+/* The .part without its elements. Rank 0 only. */
+static tt_code make_part(const save *s, tt_err *err)
+{
+    char scratch[TT_SCRATCH_ROOM];
+    int fd = -1;
+    tt_code rc = TT_OK;
+    TT_TRY(tt_part_scratch(most_bytes(s->state), s->path, &fd, scratch, err));
+    TT_TRY(fill_file(s, scratch, err));
+    TT_TRY(tt_part_copy(fd, s->part, s->path, err));
+out:
+    if (fd >= 0) {
+        close(fd);
+    }
     return rc;
 }
 
@@ -187,19 +178,6 @@ out:
     return rc;
 }
 
-/* Every rank syncs, for on a cluster each node has pages of its own to bring to the disk. */
-static tt_code sync_file(const save *s, tt_err *err)
-{
-    int fd = open(s->part, O_RDONLY | O_CLOEXEC);
-    int failed = fd < 0 || fsync(fd) != 0 ? errno : 0;
-    if (fd >= 0) {
-        close(fd);
-    }
-    return failed == 0 ? TT_OK
-                       : tt_fail(err, TT_EWORLD, "cannot bring %s to the disk: %s", s->path,
-                                 strerror(failed));
-}
-
 /* Writes the elements and brings them to the disk. Collective. */
 static tt_code write_elements(const save *s, tt_err *err)
 {
@@ -215,7 +193,8 @@ static tt_code write_elements(const save *s, tt_err *err)
         rc = tt_fail(err, closed, "%s", closing.text);
     }
     if (rc == TT_OK) {
-        rc = sync_file(s, err);
+        /* Every rank: on a cluster each node has pages of its own to bring to the disk. */
+        rc = tt_part_sync(s->part, s->path, err);
     }
     return tt_agree(s->world, rc, err);
 }
@@ -309,7 +288,7 @@ tt_code tt_ckpt_save(tt_world *world, const char *path, const tt_state *state,
     s.fault = fault != NULL ? fault : &none;
     tt_fault_crash(s.fault, "before_save", rank, step);
 
-    char *part = part_path(path, err);
+    char *part = tt_part_path(path, err);
     s.part = part;
     s.digest = tt_alloc(2 * (int64_t)state->tensors, sizeof *s.digest, err);
     s.covered = s.digest != NULL ? s.digest + state->tensors : NULL;
@@ -317,7 +296,7 @@ tt_code tt_ckpt_save(tt_world *world, const char *path, const tt_state *state,
     TT_TRY(tt_agree(world, rc, err));
     TT_TRY(add_pieces(&s, err));
     made = true;
-    rc = rank == 0 ? make_file(&s, err) : TT_OK;
+    rc = rank == 0 ? make_part(&s, err) : TT_OK;
     TT_TRY(tt_agree(world, rc, err));
     TT_TRY(write_elements(&s, err));
     TT_TRY(read_back(&s, err));

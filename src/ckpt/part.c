@@ -1,0 +1,139 @@
+/* part.c: the file that is not a checkpoint yet.
+ *
+ * HDF5 (1.10) cannot be told to give up a file whose metadata it cannot write: closing fails and the
+ * process dies at exit. So HDF5 makes the metadata in memory, in a file without a name, where
+ * nothing can fail; then the system's own calls reserve the space of the whole checkpoint on the
+ * disk and copy the metadata there. A full disk, a quota or a limit is met here, with its reason,
+ * before any element is written.
+ *
+ * The file in memory is as long as the checkpoint, but the space of its tensors is a hole: it costs
+ * only what the metadata needs.
+ *
+ * Owns: nothing after a call but the descriptor that tt_part_scratch returns. Next: save.c. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tutti/base/narrow.h"
+
+#include "ckpt/ckpt_impl.h"
+
+static tt_code cannot_write(const char *name, int why, tt_err *err)
+{
+    return tt_fail(err, TT_EWORLD, "cannot write %s: %s", name, strerror(why));
+}
+
+char *tt_part_path(const char *path, tt_err *err)
+{
+    tt_text part = {0};
+    const char *slash = strrchr(path, '/');
+    const char *name = slash != NULL ? slash + 1 : path;
+    tt_text_add_bytes(&part, path, (size_t)(name - path));
+    tt_text_add(&part, ".%s.part", name);
+    if (part.failed) {
+        tt_text_free(&part);
+        tt_fail(err, TT_EWORLD, "out of memory saving %s", path);
+    }
+    return part.data;
+}
+
+tt_code tt_part_scratch(int64_t bytes, const char *name, int *fd, char path[TT_SCRATCH_ROOM],
+                        tt_err *err)
+{
+    struct rlimit limit;
+    *fd = -1;
+    /* The limit on file sizes binds files in memory too. */
+    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
+        limit.rlim_cur < (rlim_t)bytes) {
+        return cannot_write(name, EFBIG, err);
+    }
+    *fd = memfd_create("tutti-checkpoint", MFD_CLOEXEC);
+    if (*fd < 0) {
+        return cannot_write(name, errno, err);
+    }
+    snprintf(path, TT_SCRATCH_ROOM, "/proc/self/fd/%d", *fd);
+    return TT_OK;
+}
+
+/* Sets aside the space of the whole file; on file systems that cannot, a full disk shows later. */
+static int reserve(int fd, off_t length)
+{
+    int failed = ftruncate(fd, length) != 0 ? errno : 0;
+    if (failed != 0 || length == 0) {
+        return failed;
+    }
+    do {
+        failed = fallocate(fd, 0, 0, length) != 0 ? errno : 0;
+    } while (failed == EINTR);
+    return failed == EOPNOTSUPP || failed == ENOSYS ? 0 : failed;
+}
+
+/* Copies [at, end). */
+static int copy_range(int from, int to, off_t at, off_t end)
+{
+    char buffer[65536];
+    while (at < end) {
+        size_t want = (size_t)tt_min(end - at, (int64_t)sizeof buffer);
+        ssize_t got = pread(from, buffer, want, at);
+        ssize_t put = got > 0 ? pwrite(to, buffer, (size_t)got, at) : got;
+        if (put < 0 && errno == EINTR) {
+            continue;
+        }
+        if (put <= 0) {
+            return put < 0 ? errno : EIO;
+        }
+        at += put;
+    }
+    return 0;
+}
+
+/* Copies what is not a hole. */
+static int copy_data(int from, int to)
+{
+    off_t at = 0;
+    for (;;) {
+        off_t data = lseek(from, at, SEEK_DATA);
+        if (data < 0) {
+            return errno == ENXIO ? 0 : errno; /* ENXIO: only a hole is left */
+        }
+        at = lseek(from, data, SEEK_HOLE);
+        int failed = at < 0 ? errno : copy_range(from, to, data, at);
+        if (failed != 0) {
+            return failed;
+        }
+    }
+}
+
+tt_code tt_part_copy(int scratch, const char *part, const char *name, tt_err *err)
+{
+    struct stat stat;
+    int fd = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (fd < 0) {
+        return tt_fail(err, TT_EWORLD, "cannot create %s: %s", name, strerror(errno));
+    }
+    int failed = fstat(scratch, &stat) != 0 ? errno : reserve(fd, stat.st_size);
+    if (failed == 0) {
+        failed = copy_data(scratch, fd);
+    }
+    if (close(fd) != 0 && failed == 0) {
+        failed = errno;
+    }
+    return failed == 0 ? TT_OK : cannot_write(name, failed, err);
+}
+
+tt_code tt_part_sync(const char *part, const char *name, tt_err *err)
+{
+    int fd = open(part, O_RDONLY | O_CLOEXEC);
+    int failed = fd < 0 || fsync(fd) != 0 ? errno : 0;
+    if (fd >= 0) {
+        close(fd);
+    }
+    return failed == 0
+               ? TT_OK
+               : tt_fail(err, TT_EWORLD, "cannot bring %s to the disk: %s", name, strerror(failed));
+}
