@@ -313,8 +313,8 @@ tt_code tt_config_load(tt_config *config, const char *path, int overrides, char 
 {
     tt_code rc = TT_OK;
     tt_text text = {0};
-    tt_config_preset(config);
     if (path != NULL) {
+        tt_config_preset(config);
         rc = tt_read_file(path, FILE_LIMIT, &text, err);
         if (rc != TT_OK) {
             rc = err->code = TT_EUSER; /* the user named the file */

@@ -42,7 +42,7 @@ static uint32_t round_shift(uint32_t significand, int shift)
     if (shift == 0) {
         return significand;
     }
-    if (shift > 25) { /* less than half of one */
+    if (shift > 24) { /* less than half of one */
         return 0;
     }
     uint32_t half = 1u << (shift - 1);

@@ -1,7 +1,7 @@
 /* test_config.c: YAML in, YAML out, overrides, and a sentence for every kind of bad file. */
-#include <locale.h>
 #include <unistd.h>
 
+#include "comma_locale.h"
 #include "tt_test.h"
 #include "tutti/base/options.h"
 
@@ -143,7 +143,7 @@ static void check_round_trip(const tt_config *c)
     tt_text_free(&again);
 }
 
-START_TEST(test_round_trip)
+static void check_odd_values(void)
 {
     tt_config c;
     tt_err err;
@@ -164,10 +164,19 @@ START_TEST(test_round_trip)
         ck_assert_msg(tt_config_set(&c, "t", set[i][0], set[i][1], &err) == TT_OK, "%s", err.text);
     }
     check_round_trip(&c);
-    if (setlocale(LC_ALL, "de_DE.UTF-8") != NULL) {
-        check_round_trip(&c);
-        setlocale(LC_ALL, "C");
-    }
+}
+
+START_TEST(test_round_trip)
+{
+    check_odd_values();
+    in_comma_locale(check_odd_values);
+}
+END_TEST
+
+START_TEST(test_scope)
+{
+    tt_config c;
+    tt_config_preset(&c);
     tt_text all = {0}, global = {0};
     tt_config_text(&c, false, &all);
     tt_config_text(&c, true, &global);
@@ -201,8 +210,9 @@ START_TEST(test_overrides)
     ck_assert_str_eq(c.run.dir, "a=b");
     ck_assert_int_eq(tt_config_load(&c, path, 0, NULL, &err), TT_OK);
     ck_assert(c.optim.lr == 0.5);
+    c.optim.clip = 3; /* no file: the overrides alone, onto what is there */
     ck_assert_int_eq(tt_config_load(&c, NULL, 4, good, &err), TT_OK);
-    ck_assert(c.optim.lr == 0.25);
+    ck_assert(c.optim.lr == 0.25 && c.optim.clip == 3);
 
     const char *const bad[][2] = {{"optim.lrr=1", "argument optim.lrr=1: unknown key"},
                                   {"optim.lr=x", "argument optim.lr=x: optim.lr: \"x\" is not"},
@@ -233,6 +243,7 @@ static Suite *make_suite(void)
     tcase_add_test(tcase, test_bad_files);
     tcase_add_test(tcase, test_hostile);
     tcase_add_test(tcase, test_round_trip);
+    tcase_add_test(tcase, test_scope);
     tcase_add_test(tcase, test_overrides);
     suite_add_tcase(suite, tcase);
     return suite;

@@ -109,14 +109,14 @@ extern const int tt_option_count;
 /* Every key at its preset. */
 void tt_config_preset(tt_config *config);
 
-/* Reads the YAML file (libyaml), then the overrides "section.key=value" in order. Refuses an unknown
- * key (with the likeliest meant one), a wrong type, a value out of range, a duplicate key, anchors
- * and multiple documents, naming file, line, key, value and what is allowed (TT_EUSER); an
- * unreadable file is TT_EUSER too. `path` NULL: overrides only. Local. */
+/* Presets, then the YAML file (libyaml), then the overrides "section.key=value" in order. Refuses an
+ * unknown key (with the likeliest meant one), a wrong type, a value out of range, a duplicate key,
+ * anchors and multiple documents, naming file, line, key, value and what is allowed (TT_EUSER); an
+ * unreadable file is TT_EUSER too. `path` NULL: the overrides alone, onto what config holds. Local. */
 tt_code tt_config_load(tt_config *config, const char *path, int overrides, char *const *override,
                        tt_err *err);
 
-/* Same from text already in memory (a checkpoint's /config); `name` appears in errors. */
+/* Presets, then YAML text already in memory (a checkpoint's /config); `name` appears in errors. */
 tt_code tt_config_parse(tt_config *config, const char *name, const char *text, tt_err *err);
 
 /* TT_EUSER naming the first required key (preset NULL) that was not given. */
