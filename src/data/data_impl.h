@@ -4,6 +4,7 @@
 #define TT_DATA_IMPL_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "tutti/base/status.h"
@@ -27,7 +28,7 @@ typedef struct tt_walk {
 tt_code tt_walk_inputs(tt_walk *walk, int inputs, char *const *input, const char *out, tt_err *err);
 void tt_walk_free(tt_walk *walk);
 
-/* A token file being written. */
+/* A token file being written (tokens_writer.c). */
 typedef struct tt_tokens_writer tt_tokens_writer;
 
 /* Starts the file `path`, replacing it. It takes exactly `documents` documents into the training
@@ -43,5 +44,26 @@ void tt_tokens_writer_end_document(tt_tokens_writer *writer, bool valid);
 tt_code tt_tokens_writer_finish(tt_tokens_writer *writer, tt_err *err);
 /* Frees, closing first what is open; NULL is allowed. The file stays where it is. */
 void tt_tokens_writer_free(tt_tokens_writer *writer);
+
+/* The HDF5 half of a writer (tokens_h5.c). HDF5 must never meet a full disk, see tokens_writer.c. */
+typedef struct tt_h5_file tt_h5_file;
+
+enum { TT_CHUNK = 65536 }; /* ids in one chunk of a dataset: 128 KiB at 16 bits */
+
+/* Creates the file, empty, replacing `path`, which is borrowed until the file is closed. */
+tt_code tt_h5_create(tt_h5_file **file, const char *path, tt_err *err);
+/* Writes what comes first: attributes, tokenizer, empty datasets of ids of 2 or 4 bytes. */
+tt_code tt_h5_begin(tt_h5_file *file, const tt_tokenizer *tokenizer, size_t id_size, int parts,
+                    tt_err *err);
+/* Bytes of the file as far as HDF5 has planned it. */
+tt_code tt_h5_used(tt_h5_file *file, int64_t *bytes, tt_err *err);
+/* Ids first .. first+count-1 of a part, from memory of this machine's byte order. */
+tt_code tt_h5_append(tt_h5_file *file, bool valid, int64_t first, int64_t count, const void *id,
+                     tt_err *err);
+tt_code tt_h5_write_documents(tt_h5_file *file, bool valid, const int64_t *offset,
+                              int64_t documents, tt_err *err);
+tt_code tt_h5_flush(tt_h5_file *file, tt_err *err);
+/* Closes and frees, also when it fails. */
+tt_code tt_h5_close(tt_h5_file *file, tt_err *err);
 
 #endif

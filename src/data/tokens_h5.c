@@ -1,14 +1,14 @@
-/* tokens_h5.c: token files on disk. The only file of this layer that knows HDF5.
+/* tokens_h5.c: token files on disk: the reader, and the HDF5 half of the writer. The only file of this
+ * layer that knows HDF5.
  *
  * Invariant: HDF5 is used with its serial driver and prints nothing of its own; every public function
  * leaves its error printing as it found it. A tt_tokens that was opened has consistent shapes and
  * offsets; ids are checked when they are read. The same documents give the same bytes on disk: no
  * time stamps, one order of writing.
  *
- * A tt_tokens owns its handles, its offsets and its names. A writer owns its handles and buffers, not
- * the name of its file.
+ * A tt_tokens owns its handles, its offsets and its names; a tt_h5_file owns its handles.
  *
- * Reads and writes token files; next: tokens_build.c and tokens_inspect.c, then sampler.c. */
+ * Reads and writes token files; next: sampler.c for the reader, tokens_writer.c for the writer. */
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -28,10 +28,8 @@
 #define FORMAT "tutti-tokens-1"
 
 enum {
-    CHUNK = 65536,           /* ids in one chunk of a dataset: 128 KiB at 16 bits */
     STRING_BYTES = 16 << 20, /* longest string taken from a file */
-    VOCAB_MAX = 1 << 24,
-    SPARE = 256 << 10 /* bytes of disk that a writer holds in reserve; see reserve() */
+    VOCAB_MAX = 1 << 24
 };
 
 static const char *const part_names[2] = {"training", "held-out"};
@@ -466,54 +464,38 @@ out:
 
 /* ---- Writing -------------------------------------------------------------------------------- */
 
-typedef struct writer_part {
-    hid_t ids;
-    unsigned char *buffer; /* [CHUNK] ids as they are in the file, in this machine's byte order */
-    int64_t held;          /* ids in the buffer */
-    int64_t written;       /* ids in the dataset */
-    int64_t *offset;       /* [documents + 1] */
-    int64_t documents, room;
-} writer_part;
-
-struct tt_tokens_writer {
-    const char *path; /* borrowed until freed */
-    size_t id_size;   /* bytes of an id: 2 or 4 */
-    hid_t file;
-    int fd;           /* the same file, to reserve room on the disk */
-    int64_t reserved; /* bytes of the file that the disk has granted */
-    int parts;        /* 1, or 2 with a held-out part */
-    writer_part part[2];
+struct tt_h5_file {
+    const char *path; /* borrowed */
+    hid_t file, ids[2], id_type;
 };
 
-static tt_code write_error(const tt_tokens_writer *writer, tt_err *err)
+static tt_code write_error(const tt_h5_file *file, tt_err *err)
 {
     char reason[REASON];
-    return tt_fail(err, TT_EWORLD, "token file %s cannot be written: %s", writer->path,
+    return tt_fail(err, TT_EWORLD, "token file %s cannot be written: %s", file->path,
                    h5_reason(reason));
 }
 
-/* HDF5 does not survive a failed write: it can no longer close the file, and crashes when the
- * program ends. So a full disk must be met before HDF5 writes: the file always reaches SPARE bytes
- * beyond what HDF5 uses, which is enough to close it, and `bytes` more are taken from the disk here
- * before they are written. tt_tokens_writer_finish cuts off what is left. */
-static tt_code reserve(tt_tokens_writer *writer, int64_t bytes, tt_err *err)
+tt_code tt_h5_create(tt_h5_file **out, const char *path, tt_err *err)
 {
-    hsize_t used = 0;
-    if (H5Fget_filesize(writer->file, &used) < 0) {
-        return write_error(writer, err);
+    *out = NULL;
+    tt_h5_file *file = tt_alloc(1, sizeof *file, err);
+    if (file == NULL) {
+        return err->code;
     }
-    int64_t wanted = (int64_t)used + bytes + SPARE;
-    if (wanted <= writer->reserved) {
-        return TT_OK;
+    tt_code rc = TT_OK;
+    quiet q = quiet_begin();
+    file->path = path;
+    file->ids[0] = file->ids[1] = -1;
+    file->file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+    if (file->file < 0) {
+        rc = write_error(file, err);
+        free(file);
+    } else {
+        *out = file;
     }
-    wanted += SPARE; /* so that not every chunk comes here */
-    int error = posix_fallocate(writer->fd, writer->reserved, wanted - writer->reserved);
-    if (error != 0) {
-        return tt_fail(err, TT_EWORLD, "token file %s cannot be written: %s", writer->path,
-                       strerror(error));
-    }
-    writer->reserved = wanted;
-    return TT_OK;
+    quiet_end(q);
+    return rc;
 }
 
 /* Strings of fixed length: of a damaged variable one HDF5 would ask for any amount of memory. */
@@ -540,257 +522,130 @@ static bool write_string(hid_t file, const char *name, bool attribute, const cha
     return ok;
 }
 
-static bool write_header(hid_t file, const tt_tokenizer *tokenizer)
+static bool write_vocab(hid_t file, int64_t vocab)
 {
     hid_t space = H5Screate(H5S_SCALAR);
-    hid_t vocab = H5Acreate2(file, "vocab", H5T_STD_I64LE, space, H5P_DEFAULT, H5P_DEFAULT);
-    bool ok = vocab >= 0 && H5Awrite(vocab, H5T_NATIVE_INT64, &tokenizer->vocab) >= 0;
-    ok = H5Aclose(vocab) >= 0 && ok;
+    hid_t a = H5Acreate2(file, "vocab", H5T_STD_I64LE, space, H5P_DEFAULT, H5P_DEFAULT);
+    bool ok = a >= 0 && H5Awrite(a, H5T_NATIVE_INT64, &vocab) >= 0;
+    ok = H5Aclose(a) >= 0 && ok;
     H5Sclose(space);
-    return ok && write_string(file, "format", true, FORMAT) &&
-           write_string(file, "/tokenizer", false, tokenizer->name);
+    return ok;
 }
 
-/* The extendable dataset of a part's ids. Chunks go to the disk as they come: without a chunk cache
- * a full disk is noticed by the write that meets it. */
-static hid_t create_ids(hid_t file, const char *name, size_t id_size)
+static bool create_group(hid_t file, const char *name)
 {
-    hsize_t none = 0, unlimited = H5S_UNLIMITED, chunk = CHUNK;
+    hid_t group = H5Gcreate2(file, name, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    return group >= 0 && H5Gclose(group) >= 0;
+}
+
+/* The extendable dataset of a part's ids. Without a chunk cache chunks go to the disk as they come. */
+static hid_t create_ids(hid_t file, const char *name, hid_t type)
+{
+    hsize_t none = 0, unlimited = H5S_UNLIMITED, chunk = TT_CHUNK;
     hid_t space = H5Screate_simple(1, &none, &unlimited);
     hid_t create = H5Pcreate(H5P_DATASET_CREATE);
     hid_t access = H5Pcreate(H5P_DATASET_ACCESS);
     H5Pset_chunk(create, 1, &chunk);
     H5Pset_obj_track_times(create, false);
     H5Pset_chunk_cache(access, 0, 0, H5D_CHUNK_CACHE_W0_DEFAULT);
-    hid_t set = H5Dcreate2(file, name, id_size == 2 ? H5T_STD_U16LE : H5T_STD_U32LE, space,
-                           H5P_DEFAULT, create, access);
+    hid_t set = H5Dcreate2(file, name, type, space, H5P_DEFAULT, create, access);
     H5Pclose(access);
     H5Pclose(create);
     H5Sclose(space);
     return set;
 }
 
-static tt_code open_part(tt_tokens_writer *writer, int p, int64_t documents, tt_err *err)
+tt_code tt_h5_begin(tt_h5_file *file, const tt_tokenizer *tokenizer, size_t id_size, int parts,
+                    tt_err *err)
 {
-    writer_part *part = &writer->part[p];
-    part->room = documents;
-    part->buffer = tt_alloc(CHUNK, writer->id_size, err);
-    part->offset = part->buffer ? tt_alloc(documents + 1, sizeof *part->offset, err) : NULL;
-    if (part->offset == NULL) {
-        return err->code;
-    }
-    part->ids = create_ids(writer->file, token_paths[p], writer->id_size);
-    return part->ids >= 0 ? TT_OK : write_error(writer, err);
-}
-
-/* Makes the file with plain calls, because their errors are clearer than HDF5's, and makes sure that
- * HDF5 can begin: it will cut the file to nothing and fill it anew. */
-static tt_code create_file(tt_tokens_writer *writer, tt_err *err)
-{
-    writer->fd = open(writer->path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (writer->fd < 0) {
-        bool user = errno == EACCES || errno == EPERM || errno == EROFS || errno == ENOENT ||
-                    errno == ENOTDIR || errno == EISDIR || errno == ENAMETOOLONG;
-        return tt_fail(err, user ? TT_EUSER : TT_EWORLD, "token file %s cannot be created: %s",
-                       writer->path, strerror(errno));
-    }
-    int error = posix_fallocate(writer->fd, 0, SPARE);
-    if (error != 0) {
-        return tt_fail(err, TT_EWORLD, "token file %s cannot be written: %s", writer->path,
-                       strerror(error));
-    }
-    writer->file = H5Fcreate(writer->path, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
-    if (writer->file < 0) {
-        return write_error(writer, err);
-    }
-    return reserve(writer, 0, err);
-}
-
-tt_code tt_tokens_writer_open(tt_tokens_writer **out, const char *path,
-                              const tt_tokenizer *tokenizer, int64_t documents,
-                              int64_t valid_documents, tt_err *err)
-{
-    tt_code rc = TT_OK;
     quiet q = quiet_begin();
-    *out = NULL;
-    tt_tokens_writer *writer = tt_alloc(1, sizeof *writer, err);
-    if (writer == NULL) {
-        rc = err->code;
-        goto out;
+    bool narrow = id_size == sizeof(uint16_t);
+    hid_t h = file->file;
+    file->id_type = narrow ? H5T_NATIVE_UINT16 : H5T_NATIVE_UINT32;
+    bool ok = write_string(h, "format", true, FORMAT) && write_vocab(h, tokenizer->vocab) &&
+              write_string(h, "/tokenizer", false, tokenizer->name) &&
+              (parts == 1 || create_group(h, "/valid"));
+    for (int p = 0; p < parts && ok; p++) {
+        file->ids[p] = create_ids(h, token_paths[p], narrow ? H5T_STD_U16LE : H5T_STD_U32LE);
+        ok = file->ids[p] >= 0;
     }
-    writer->path = path;
-    writer->file = writer->part[0].ids = writer->part[1].ids = -1;
-    writer->fd = -1;
-    writer->id_size = tokenizer->vocab <= UINT16_MAX + 1 ? sizeof(uint16_t) : sizeof(uint32_t);
-    writer->parts = valid_documents > 0 ? 2 : 1;
-    TT_TRY(create_file(writer, err));
-    if (!write_header(writer->file, tokenizer)) {
-        rc = write_error(writer, err);
-        goto out;
-    }
-    if (writer->parts == 2) {
-        hid_t group = H5Gcreate2(writer->file, "/valid", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
-        if (group < 0 || H5Gclose(group) < 0) {
-            rc = write_error(writer, err);
-            goto out;
-        }
-    }
-    TT_TRY(open_part(writer, 0, documents, err));
-    if (writer->parts == 2) {
-        TT_TRY(open_part(writer, 1, valid_documents, err));
-    }
-    *out = writer;
-    writer = NULL;
-out:
+    tt_code rc = ok ? TT_OK : write_error(file, err);
     quiet_end(q);
-    tt_tokens_writer_free(writer);
     return rc;
 }
 
-/* Appends the buffer to the dataset. */
-static tt_code write_buffer(tt_tokens_writer *writer, writer_part *part, tt_err *err)
+tt_code tt_h5_used(tt_h5_file *file, int64_t *bytes, tt_err *err)
 {
-    if (part->held == 0) {
-        return TT_OK;
+    quiet q = quiet_begin();
+    hsize_t used = 0;
+    tt_code rc = H5Fget_filesize(file->file, &used) >= 0 ? TT_OK : write_error(file, err);
+    *bytes = (int64_t)used;
+    quiet_end(q);
+    return rc;
+}
+
+tt_code tt_h5_append(tt_h5_file *file, bool valid, int64_t first, int64_t count, const void *id,
+                     tt_err *err)
+{
+    tt_code rc = TT_OK;
+    hsize_t start = (hsize_t)first, length = (hsize_t)count, extent = start + length;
+    hid_t set = file->ids[valid], from = -1, to = -1;
+    quiet q = quiet_begin();
+    if (H5Dset_extent(set, &extent) < 0) {
+        rc = write_error(file, err);
+        goto out;
     }
-    tt_code rc = reserve(writer, tt_mul(CHUNK, tt_count(writer->id_size)), err);
-    if (rc != TT_OK) {
-        return rc;
+    from = H5Screate_simple(1, &length, NULL);
+    to = H5Dget_space(set);
+    if (H5Sselect_hyperslab(to, H5S_SELECT_SET, &start, NULL, &length, NULL) < 0 ||
+        H5Dwrite(set, file->id_type, from, to, H5P_DEFAULT, id) < 0) {
+        rc = write_error(file, err);
     }
-    hsize_t start = (hsize_t)part->written, length = (hsize_t)part->held, extent = start + length;
-    if (H5Dset_extent(part->ids, &extent) < 0) {
-        return write_error(writer, err);
-    }
-    hid_t type = writer->id_size == 2 ? H5T_NATIVE_UINT16 : H5T_NATIVE_UINT32;
-    hid_t to = H5Dget_space(part->ids);
-    hid_t from = H5Screate_simple(1, &length, NULL);
-    bool ok = H5Sselect_hyperslab(to, H5S_SELECT_SET, &start, NULL, &length, NULL) >= 0 &&
-              H5Dwrite(part->ids, type, from, to, H5P_DEFAULT, part->buffer) >= 0;
-    rc = ok ? TT_OK : write_error(writer, err);
-    H5Sclose(from);
+out:
     H5Sclose(to);
-    part->written += part->held;
-    part->held = 0;
-    return rc;
-}
-
-static void narrow_ids(unsigned char *to, size_t size, const int32_t *id, int64_t count)
-{
-    if (size == sizeof *id) {
-        memcpy(to, id, tt_bytes(count, sizeof *id));
-        return;
-    }
-    for (int64_t i = 0; i < count; i++) {
-        uint16_t narrow = (uint16_t)id[i]; /* below the vocabulary, so it fits */
-        memcpy(to + i * (int64_t)sizeof narrow, &narrow, sizeof narrow);
-    }
-}
-
-tt_code tt_tokens_writer_add(tt_tokens_writer *writer, bool valid, const int32_t *id, int64_t count,
-                             tt_err *err)
-{
-    tt_code rc = TT_OK;
-    writer_part *part = &writer->part[valid];
-    quiet q = quiet_begin();
-    while (count > 0) {
-        int64_t piece = tt_min(count, CHUNK - part->held);
-        narrow_ids(part->buffer + part->held * tt_count(writer->id_size), writer->id_size, id,
-                   piece);
-        part->held += piece;
-        id += piece;
-        count -= piece;
-        if (part->held == CHUNK) {
-            TT_TRY(write_buffer(writer, part, err));
-        }
-    }
-out:
+    H5Sclose(from);
     quiet_end(q);
     return rc;
 }
 
-void tt_tokens_writer_end_document(tt_tokens_writer *writer, bool valid)
+tt_code tt_h5_write_documents(tt_h5_file *file, bool valid, const int64_t *offset,
+                              int64_t documents, tt_err *err)
 {
-    writer_part *part = &writer->part[valid];
-    assert(part->documents < part->room);
-    part->offset[++part->documents] = part->written + part->held;
-}
-
-static tt_code write_offsets(tt_tokens_writer *writer, int p, tt_err *err)
-{
-    const writer_part *part = &writer->part[p];
-    hsize_t length = (hsize_t)part->documents + 1;
-    tt_code rc = reserve(writer, tt_mul((int64_t)length, sizeof(int64_t)), err);
-    if (rc != TT_OK) {
-        return rc;
-    }
+    quiet q = quiet_begin();
+    hsize_t length = (hsize_t)documents + 1;
     hid_t space = H5Screate_simple(1, &length, NULL);
     hid_t create = H5Pcreate(H5P_DATASET_CREATE);
     H5Pset_obj_track_times(create, false);
-    hid_t set = H5Dcreate2(writer->file, document_paths[p], H5T_STD_I64LE, space, H5P_DEFAULT,
+    hid_t set = H5Dcreate2(file->file, document_paths[valid], H5T_STD_I64LE, space, H5P_DEFAULT,
                            create, H5P_DEFAULT);
-    bool ok = set >= 0 &&
-              H5Dwrite(set, H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, part->offset) >= 0;
-    rc = ok ? TT_OK : write_error(writer, err);
+    bool ok =
+        set >= 0 && H5Dwrite(set, H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, offset) >= 0;
+    tt_code rc = ok ? TT_OK : write_error(file, err);
     H5Dclose(set);
     H5Pclose(create);
     H5Sclose(space);
-    return rc;
-}
-
-tt_code tt_tokens_writer_finish(tt_tokens_writer *writer, tt_err *err)
-{
-    tt_code rc = TT_OK;
-    quiet q = quiet_begin();
-    for (int p = 0; p < writer->parts; p++) {
-        assert(writer->part[p].documents == writer->part[p].room);
-        TT_TRY(write_buffer(writer, &writer->part[p], err));
-        hid_t ids = writer->part[p].ids;
-        writer->part[p].ids = -1;
-        if (H5Dclose(ids) < 0) {
-            rc = write_error(writer, err);
-            goto out;
-        }
-        TT_TRY(write_offsets(writer, p, err));
-    }
-    hsize_t used = 0;
-    if (H5Fflush(writer->file, H5F_SCOPE_GLOBAL) < 0 || H5Fget_filesize(writer->file, &used) < 0) {
-        rc = write_error(writer, err);
-        goto out;
-    }
-    hid_t file = writer->file;
-    writer->file = -1;
-    if (H5Fclose(file) < 0) {
-        rc = write_error(writer, err);
-        goto out;
-    }
-    if (ftruncate(writer->fd, (off_t)used) != 0) {
-        rc = tt_fail(err, TT_EWORLD, "token file %s cannot be written: %s", writer->path,
-                     strerror(errno));
-    }
-out:
     quiet_end(q);
     return rc;
 }
 
-void tt_tokens_writer_free(tt_tokens_writer *writer)
+tt_code tt_h5_flush(tt_h5_file *file, tt_err *err)
 {
-    if (writer == NULL) {
-        return;
-    }
+    quiet q = quiet_begin();
+    tt_code rc = H5Fflush(file->file, H5F_SCOPE_GLOBAL) >= 0 ? TT_OK : write_error(file, err);
+    quiet_end(q);
+    return rc;
+}
+
+tt_code tt_h5_close(tt_h5_file *file, tt_err *err)
+{
     quiet q = quiet_begin();
     for (int p = 0; p < 2; p++) {
-        if (writer->part[p].ids >= 0) {
-            H5Dclose(writer->part[p].ids);
+        if (file->ids[p] >= 0) {
+            H5Dclose(file->ids[p]);
         }
-        free(writer->part[p].buffer);
-        free(writer->part[p].offset);
     }
-    if (writer->file >= 0) {
-        H5Fclose(writer->file);
-    }
-    if (writer->fd >= 0) {
-        close(writer->fd);
-    }
+    tt_code rc = H5Fclose(file->file) >= 0 ? TT_OK : write_error(file, err);
+    free(file);
     quiet_end(q);
-    free(writer);
+    return rc;
 }
