@@ -46,24 +46,24 @@ tt_code tt_tokens_writer_finish(tt_tokens_writer *writer, tt_err *err);
 void tt_tokens_writer_free(tt_tokens_writer *writer);
 
 /* The HDF5 half of a writer (tokens_h5.c). HDF5 must never meet a full disk, see tokens_writer.c. */
-typedef struct tt_h5_file tt_h5_file;
+typedef struct tt_token_h5_file tt_token_h5_file;
 
 enum { TT_CHUNK = 65536 }; /* ids in one chunk of a dataset: 128 KiB at 16 bits */
 
 /* Creates the file, empty, replacing `path`, which is borrowed until the file is closed. */
-tt_code tt_h5_create(tt_h5_file **file, const char *path, tt_err *err);
+tt_code tt_token_h5_create(tt_token_h5_file **file, const char *path, tt_err *err);
 /* Writes what comes first: attributes, tokenizer, empty datasets of ids of 2 or 4 bytes. */
-tt_code tt_h5_begin(tt_h5_file *file, const tt_tokenizer *tokenizer, size_t id_size, int parts,
-                    tt_err *err);
+tt_code tt_token_h5_begin(tt_token_h5_file *file, const tt_tokenizer *tokenizer, size_t id_size,
+                          int parts, tt_err *err);
 /* Bytes of the file as far as HDF5 has planned it. */
-tt_code tt_h5_used(tt_h5_file *file, int64_t *bytes, tt_err *err);
+tt_code tt_token_h5_used(tt_token_h5_file *file, int64_t *bytes, tt_err *err);
 /* Ids first .. first+count-1 of a part, from memory of this machine's byte order. */
-tt_code tt_h5_append(tt_h5_file *file, bool valid, int64_t first, int64_t count, const void *id,
-                     tt_err *err);
-tt_code tt_h5_write_documents(tt_h5_file *file, bool valid, const int64_t *offset,
-                              int64_t documents, tt_err *err);
-tt_code tt_h5_flush(tt_h5_file *file, tt_err *err);
+tt_code tt_token_h5_append(tt_token_h5_file *file, bool valid, int64_t first, int64_t count,
+                           const void *id, tt_err *err);
+tt_code tt_token_h5_write_documents(tt_token_h5_file *file, bool valid, const int64_t *offset,
+                                    int64_t documents, tt_err *err);
+tt_code tt_token_h5_flush(tt_token_h5_file *file, tt_err *err);
 /* Closes and frees, also when it fails. */
-tt_code tt_h5_close(tt_h5_file *file, tt_err *err);
+tt_code tt_token_h5_close(tt_token_h5_file *file, tt_err *err);
 
 #endif

@@ -6,7 +6,7 @@
  * offsets; ids are checked when they are read. The same documents give the same bytes on disk: no
  * time stamps, one order of writing.
  *
- * A tt_tokens owns its handles, its offsets and its names; a tt_h5_file owns its handles.
+ * A tt_tokens owns its handles, its offsets and its names; a tt_token_h5_file owns its handles.
  *
  * Reads and writes token files; next: sampler.c for the reader, tokens_writer.c for the writer. */
 #include <assert.h>
@@ -464,22 +464,22 @@ out:
 
 /* ---- Writing -------------------------------------------------------------------------------- */
 
-struct tt_h5_file {
+struct tt_token_h5_file {
     const char *path; /* borrowed */
     hid_t file, ids[2], id_type;
 };
 
-static tt_code write_error(const tt_h5_file *file, tt_err *err)
+static tt_code write_error(const tt_token_h5_file *file, tt_err *err)
 {
     char reason[REASON];
     return tt_fail(err, TT_EWORLD, "token file %s cannot be written: %s", file->path,
                    h5_reason(reason));
 }
 
-tt_code tt_h5_create(tt_h5_file **out, const char *path, tt_err *err)
+tt_code tt_token_h5_create(tt_token_h5_file **out, const char *path, tt_err *err)
 {
     *out = NULL;
-    tt_h5_file *file = tt_alloc(1, sizeof *file, err);
+    tt_token_h5_file *file = tt_alloc(1, sizeof *file, err);
     if (file == NULL) {
         return err->code;
     }
@@ -555,8 +555,8 @@ static hid_t create_ids(hid_t file, const char *name, hid_t type)
     return set;
 }
 
-tt_code tt_h5_begin(tt_h5_file *file, const tt_tokenizer *tokenizer, size_t id_size, int parts,
-                    tt_err *err)
+tt_code tt_token_h5_begin(tt_token_h5_file *file, const tt_tokenizer *tokenizer, size_t id_size,
+                          int parts, tt_err *err)
 {
     quiet q = quiet_begin();
     bool narrow = id_size == sizeof(uint16_t);
@@ -574,7 +574,7 @@ tt_code tt_h5_begin(tt_h5_file *file, const tt_tokenizer *tokenizer, size_t id_s
     return rc;
 }
 
-tt_code tt_h5_used(tt_h5_file *file, int64_t *bytes, tt_err *err)
+tt_code tt_token_h5_used(tt_token_h5_file *file, int64_t *bytes, tt_err *err)
 {
     quiet q = quiet_begin();
     hsize_t used = 0;
@@ -584,8 +584,8 @@ tt_code tt_h5_used(tt_h5_file *file, int64_t *bytes, tt_err *err)
     return rc;
 }
 
-tt_code tt_h5_append(tt_h5_file *file, bool valid, int64_t first, int64_t count, const void *id,
-                     tt_err *err)
+tt_code tt_token_h5_append(tt_token_h5_file *file, bool valid, int64_t first, int64_t count,
+                           const void *id, tt_err *err)
 {
     tt_code rc = TT_OK;
     hsize_t start = (hsize_t)first, length = (hsize_t)count, extent = start + length;
@@ -608,8 +608,8 @@ out:
     return rc;
 }
 
-tt_code tt_h5_write_documents(tt_h5_file *file, bool valid, const int64_t *offset,
-                              int64_t documents, tt_err *err)
+tt_code tt_token_h5_write_documents(tt_token_h5_file *file, bool valid, const int64_t *offset,
+                                    int64_t documents, tt_err *err)
 {
     quiet q = quiet_begin();
     hsize_t length = (hsize_t)documents + 1;
@@ -628,7 +628,7 @@ tt_code tt_h5_write_documents(tt_h5_file *file, bool valid, const int64_t *offse
     return rc;
 }
 
-tt_code tt_h5_flush(tt_h5_file *file, tt_err *err)
+tt_code tt_token_h5_flush(tt_token_h5_file *file, tt_err *err)
 {
     quiet q = quiet_begin();
     tt_code rc = H5Fflush(file->file, H5F_SCOPE_GLOBAL) >= 0 ? TT_OK : write_error(file, err);
@@ -636,7 +636,7 @@ tt_code tt_h5_flush(tt_h5_file *file, tt_err *err)
     return rc;
 }
 
-tt_code tt_h5_close(tt_h5_file *file, tt_err *err)
+tt_code tt_token_h5_close(tt_token_h5_file *file, tt_err *err)
 {
     quiet q = quiet_begin();
     for (int p = 0; p < 2; p++) {

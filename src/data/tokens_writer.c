@@ -32,7 +32,7 @@ typedef struct writer_part {
 
 struct tt_tokens_writer {
     const char *path; /* borrowed */
-    tt_h5_file *h5;
+    tt_token_h5_file *h5;
     int fd;           /* the same file, to reserve room on the disk */
     int64_t reserved; /* bytes of the file that the disk has granted */
     size_t id_size;   /* bytes of an id: 2 or 4 */
@@ -50,7 +50,7 @@ static tt_code disk_error(const tt_tokens_writer *writer, int error, tt_err *err
 static tt_code reserve(tt_tokens_writer *writer, int64_t bytes, tt_err *err)
 {
     int64_t used = 0;
-    tt_code rc = tt_h5_used(writer->h5, &used, err);
+    tt_code rc = tt_token_h5_used(writer->h5, &used, err);
     int64_t wanted = used + bytes + SPARE;
     if (rc != TT_OK || wanted <= writer->reserved) {
         return rc;
@@ -79,7 +79,7 @@ static tt_code create_file(tt_tokens_writer *writer, tt_err *err)
     if (error != 0) {
         return disk_error(writer, error, err);
     }
-    tt_code rc = tt_h5_create(&writer->h5, writer->path, err);
+    tt_code rc = tt_token_h5_create(&writer->h5, writer->path, err);
     return rc == TT_OK ? reserve(writer, 0, err) : rc;
 }
 
@@ -111,7 +111,7 @@ tt_code tt_tokens_writer_open(tt_tokens_writer **out, const char *path,
         TT_TRY(open_part(writer, 1, valid_documents, err));
     }
     TT_TRY(create_file(writer, err));
-    TT_TRY(tt_h5_begin(writer->h5, tokenizer, writer->id_size, writer->parts, err));
+    TT_TRY(tt_token_h5_begin(writer->h5, tokenizer, writer->id_size, writer->parts, err));
     *out = writer;
     writer = NULL;
 out:
@@ -127,7 +127,7 @@ static tt_code write_buffer(tt_tokens_writer *writer, bool valid, tt_err *err)
     if (part->held > 0) {
         /* HDF5 writes a chunk whole, however few of its ids are there. */
         TT_TRY(reserve(writer, tt_mul(TT_CHUNK, tt_count(writer->id_size)), err));
-        TT_TRY(tt_h5_append(writer->h5, valid, part->written, part->held, part->buffer, err));
+        TT_TRY(tt_token_h5_append(writer->h5, valid, part->written, part->held, part->buffer, err));
         part->written += part->held;
         part->held = 0;
     }
@@ -183,13 +183,13 @@ tt_code tt_tokens_writer_finish(tt_tokens_writer *writer, tt_err *err)
         assert(part->documents == part->room);
         TT_TRY(write_buffer(writer, p, err));
         TT_TRY(reserve(writer, tt_mul(part->documents + 1, sizeof *part->offset), err));
-        TT_TRY(tt_h5_write_documents(writer->h5, p, part->offset, part->documents, err));
+        TT_TRY(tt_token_h5_write_documents(writer->h5, p, part->offset, part->documents, err));
     }
-    TT_TRY(tt_h5_flush(writer->h5, err));
-    TT_TRY(tt_h5_used(writer->h5, &used, err));
-    tt_h5_file *h5 = writer->h5;
+    TT_TRY(tt_token_h5_flush(writer->h5, err));
+    TT_TRY(tt_token_h5_used(writer->h5, &used, err));
+    tt_token_h5_file *h5 = writer->h5;
     writer->h5 = NULL;
-    TT_TRY(tt_h5_close(h5, err));
+    TT_TRY(tt_token_h5_close(h5, err));
     if (ftruncate(writer->fd, used) != 0) { /* what was reserved and not needed */
         rc = disk_error(writer, errno, err);
     }
@@ -204,7 +204,7 @@ void tt_tokens_writer_free(tt_tokens_writer *writer)
     }
     tt_err ignored; /* the file is given up */
     if (writer->h5 != NULL) {
-        tt_h5_close(writer->h5, &ignored);
+        tt_token_h5_close(writer->h5, &ignored);
     }
     if (writer->fd >= 0) {
         close(writer->fd);
