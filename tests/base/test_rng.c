@@ -62,6 +62,26 @@ START_TEST(test_keys_differ)
 }
 END_TEST
 
+/* Runs continue across versions only while these values stay; computed apart, in Python. */
+START_TEST(test_stored_values)
+{
+    tt_key key = tt_rng_key(1337, TT_RNG_SHUFFLE, 3);
+    ck_assert_uint_eq(key.k[0], 0x839e975b);
+    ck_assert_uint_eq(key.k[1], 0x4df0872f);
+    const int64_t image[5] = {350, 665, 314, 910, 704};
+    for (int i = 0; i < 5; i++) {
+        ck_assert_int_eq(tt_permute(key, 1000, i), image[i]);
+    }
+    ck_assert_int_eq(tt_permute(key, (int64_t)1 << 40, 7), 1031685719373);
+    key = tt_rng_key(1337, TT_RNG_INIT, 0);
+    const double normal[3] = {1.3510252651459604, -0.49233497276609955, 1.3184823017797802};
+    for (uint64_t i = 0; i < 3; i++) {
+        ck_assert(fabs(tt_rng_normal(key, 2, i) - normal[i]) < 2e-7);
+    }
+    ck_assert(tt_rng_uniform(key, 2, 5) == 0.030225040391087532);
+}
+END_TEST
+
 START_TEST(test_uniform)
 {
     enum { BINS = 64, DRAWS = 64000 };
@@ -197,6 +217,7 @@ static Suite *make_suite(void)
     TCase *tcase = tcase_create("rng");
     tcase_add_test(tcase, test_known_answers);
     tcase_add_test(tcase, test_keys_differ);
+    tcase_add_test(tcase, test_stored_values);
     tcase_add_test(tcase, test_uniform);
     tcase_add_test(tcase, test_normal);
     tcase_add_test(tcase, test_permutation_is_bijection);
