@@ -129,6 +129,20 @@ static hid_t access_list(void)
     return list;
 }
 
+/* Creation list of a group, or of a file and its root: no times, links in the order of their making.
+ * Owned by the caller; H5I_INVALID_HID on failure. */
+static hid_t group_list(hid_t class)
+{
+    hid_t list = H5Pcreate(class);
+    if (list >= 0 &&
+        (H5Pset_link_creation_order(list, H5P_CRT_ORDER_TRACKED | H5P_CRT_ORDER_INDEXED) < 0 ||
+         H5Pset_obj_track_times(list, false) < 0)) {
+        drop(list);
+        list = H5I_INVALID_HID;
+    }
+    return list;
+}
+
 /* An empty handle, made before the file is opened: afterwards nothing can fail. */
 static tt_code new_handle(const char *name, tt_h5 **file, tt_err *err)
 {
@@ -142,15 +156,17 @@ static tt_code new_handle(const char *name, tt_h5 **file, tt_err *err)
     return TT_OK;
 }
 
-/* Opens with the access list, which it closes. On failure `reason` says why. */
-static void open_with(tt_h5 *file, const char *path, bool create, unsigned flags, hid_t list,
+/* Opens, or creates when `made` is a creation list, and closes both lists. On failure file->id is
+ * negative and `reason` says why. */
+static void open_with(tt_h5 *file, const char *path, unsigned flags, hid_t made, hid_t access,
                       char reason[REASON_ROOM])
 {
-    if (list >= 0) {
-        file->id = create ? H5Fcreate(path, flags, H5P_DEFAULT, list) : H5Fopen(path, flags, list);
+    if (access >= 0) {
+        file->id = made >= 0 ? H5Fcreate(path, flags, made, access) : H5Fopen(path, flags, access);
     }
     reason_of(reason);
-    drop(list);
+    drop(made);
+    drop(access);
 }
 
 static void forget(tt_h5 **file)
@@ -173,7 +189,7 @@ tt_code tt_h5_create(const char *path, const char *name, tt_h5 **file, tt_err *e
         drop(list);
         list = H5I_INVALID_HID;
     }
-    open_with(*file, path, true, H5F_ACC_TRUNC, list, reason);
+    open_with(*file, path, H5F_ACC_TRUNC, group_list(H5P_FILE_CREATE), list, reason);
     if ((*file)->id < 0) {
         forget(file);
         return tt_fail(err, TT_EWORLD, "cannot create %s: %s", name, reason);
@@ -210,7 +226,7 @@ tt_code tt_h5_open(const char *path, const char *name, tt_h5 **file, tt_err *err
         forget(file);
         return tt_fail(err, TT_EUSER, "%s is not a checkpoint: it is not an HDF5 file", name);
     }
-    open_with(*file, path, false, H5F_ACC_RDONLY, access_list(), reason);
+    open_with(*file, path, H5F_ACC_RDONLY, H5I_INVALID_HID, access_list(), reason);
     if ((*file)->id < 0) {
         forget(file);
         return tt_fail(err, TT_EWORLD, "%s is damaged or cut short: %s", name, reason);
@@ -240,7 +256,7 @@ tt_code tt_h5_open_shared(tt_world *world, const char *path, const char *name, t
         drop(list);
         list = H5I_INVALID_HID;
     }
-    open_with(*file, path, false, H5F_ACC_RDWR, list, reason);
+    open_with(*file, path, H5F_ACC_RDWR, H5I_INVALID_HID, list, reason);
 
     uint64_t opened = (*file)->id >= 0;
     uint64_t ranks = together ? (uint64_t)world->size : 1;
@@ -277,15 +293,13 @@ const char *tt_h5_name(const tt_h5 *file)
 
 /* --- making things: one process --------------------------------------------------------------- */
 
-/* Makes the groups above `path`, tracking the order in which they are filled. */
+/* Makes the groups above `path`. */
 static tt_code make_groups(tt_h5 *file, const char *path, tt_err *err)
 {
     char group[PATH_ROOM];
     tt_code rc = TT_OK;
-    hid_t list = H5Pcreate(H5P_GROUP_CREATE);
-    if (list < 0 ||
-        H5Pset_link_creation_order(list, H5P_CRT_ORDER_TRACKED | H5P_CRT_ORDER_INDEXED) < 0 ||
-        H5Pset_obj_track_times(list, false) < 0) {
+    hid_t list = group_list(H5P_GROUP_CREATE);
+    if (list < 0) {
         rc = cannot_write(file, path, err);
         goto out;
     }

@@ -1,0 +1,153 @@
+/* test_scan.c: which checkpoint is the newest whole one, and which may go. */
+#include "ckpt_test.h"
+
+static folder dir;
+static tt_err err;
+
+static void set_up(void)
+{
+    dir = folder_new();
+}
+
+static void tear_down(void)
+{
+    folder_free(&dir);
+}
+
+static void save(const char *name)
+{
+    fixture *f = fixture_new(CUT_WHOLE, 0, 1);
+    f->state.tensors = 2;
+    ck_assert_int_eq(tt_ckpt_save(NULL, in_folder(&dir, name), &f->state, NULL, 0, &err), TT_OK);
+    free(f);
+}
+
+static void spoil(const char *name)
+{
+    int64_t length;
+    unsigned char *bytes = slurp(in_folder(&dir, name), &length);
+    spill(in_folder(&dir, name), bytes, length - 1);
+    free(bytes);
+}
+
+static bool there(const char *name)
+{
+    return access(in_folder(&dir, name), F_OK) == 0;
+}
+
+/* The newest is `name`, NULL for none, after passing over `passed` files. */
+static void latest_is(const char *name, int passed)
+{
+    char *path = NULL;
+    tt_text skipped = {0};
+    int lines = 0;
+    ck_assert_msg(tt_ckpt_latest(dir.path, &path, &skipped, &err) == TT_OK, "%s", err.text);
+    if (name == NULL) {
+        ck_assert_ptr_null(path);
+    } else {
+        ck_assert_ptr_nonnull(path);
+        ck_assert_str_eq(path, in_folder(&dir, name));
+    }
+    for (size_t i = 0; i < skipped.length; i++) {
+        lines += skipped.data[i] == '\n';
+    }
+    ck_assert_int_eq(lines, passed);
+    tt_text_free(&skipped);
+    free(path);
+}
+
+START_TEST(nothing_there)
+{
+    char *path = NULL;
+    latest_is(NULL, 0);
+    ck_assert_int_eq(tt_ckpt_latest(in_folder(&dir, "nowhere"), &path, NULL, &err), TT_OK);
+    ck_assert_ptr_null(path);
+    ck_assert_int_eq(tt_ckpt_prune(NULL, in_folder(&dir, "nowhere"), 1, &err), TT_OK);
+    spill(in_folder(&dir, "step-1.h5"), "x", 1);
+    ck_assert_int_eq(tt_ckpt_latest(in_folder(&dir, "step-1.h5"), &path, NULL, &err), TT_EWORLD);
+    ck_assert_ptr_nonnull(strstr(err.text, "cannot list"));
+}
+END_TEST
+
+/* By number, not by letters. */
+START_TEST(newest_by_number)
+{
+    save("step-00000009.h5");
+    save("step-10.h5");
+    latest_is("step-10.h5", 0);
+    save("step-0100.h5");
+    latest_is("step-0100.h5", 0);
+    save("best.h5");
+    save("step-999-copy.h5");
+    save("step-.h5");
+    save(".step-500.h5");
+    save("step-99999999999999999999.h5"); /* no int64 */
+    latest_is("step-0100.h5", 0);
+}
+END_TEST
+
+START_TEST(damaged_are_passed_over)
+{
+    save("step-1.h5");
+    save("step-2.h5");
+    save("step-3.h5");
+    spill(in_folder(&dir, "step-4.h5"), "text", 4);
+    spill(in_folder(&dir, ".step-5.h5.part"), "half", 4);
+    spoil("step-3.h5");
+    latest_is("step-2.h5", 2);
+    spoil("step-2.h5");
+    spoil("step-1.h5");
+    latest_is(NULL, 4);
+}
+END_TEST
+
+START_TEST(prune_keeps_the_newest)
+{
+    const char *names[] = {"step-8.h5", "step-9.h5", "step-10.h5", "step-11.h5"};
+    for (int i = 0; i < 4; i++) {
+        save(names[i]);
+    }
+    save("best.h5");
+    spill(in_folder(&dir, ".step-12.h5.part"), "half", 4);
+    ck_assert_int_eq(tt_ckpt_prune(NULL, dir.path, 0, &err), TT_OK);
+    ck_assert_int_eq(folder_count(&dir), 5);
+    ck_assert(!there(".step-12.h5.part"));
+    ck_assert_int_eq(tt_ckpt_prune(NULL, dir.path, 4, &err), TT_OK);
+    ck_assert_int_eq(folder_count(&dir), 5);
+    ck_assert_int_eq(tt_ckpt_prune(NULL, dir.path, 2, &err), TT_OK);
+    ck_assert(!there("step-8.h5") && !there("step-9.h5"));
+    ck_assert(there("step-10.h5") && there("step-11.h5") && there("best.h5"));
+}
+END_TEST
+
+/* Two damaged new ones do not push out the last good one. */
+START_TEST(prune_never_deletes_the_last_good)
+{
+    const char *names[] = {"step-1.h5", "step-2.h5", "step-3.h5", "step-4.h5"};
+    for (int i = 0; i < 4; i++) {
+        save(names[i]);
+    }
+    spoil("step-3.h5");
+    spoil("step-4.h5");
+    ck_assert_int_eq(tt_ckpt_prune(NULL, dir.path, 1, &err), TT_OK);
+    ck_assert(!there("step-1.h5") && there("step-2.h5"));
+    ck_assert(there("step-3.h5") && there("step-4.h5"));
+    latest_is("step-2.h5", 2);
+}
+END_TEST
+
+static Suite *make_suite(void)
+{
+    Suite *suite = suite_create("ckpt scan");
+    TCase *tc = tcase_create("scan");
+    tcase_add_checked_fixture(tc, set_up, tear_down);
+    tcase_add_test(tc, nothing_there);
+    tcase_add_test(tc, newest_by_number);
+    tcase_add_test(tc, damaged_are_passed_over);
+    tcase_add_test(tc, prune_keeps_the_newest);
+    tcase_add_test(tc, prune_never_deletes_the_last_good);
+    suite_add_tcase(suite, tc);
+    return suite;
+}
+
+TT_TEST_MAIN(make_suite)
