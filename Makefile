@@ -194,7 +194,7 @@ $(EXE): $(BUILD)/obj/cli/main.o $(KEEP) $(LIB)
 $(BUILD)/obj/tests/%.o: tests/%.c $(BUILD)/flags | need-tests
 	@mkdir -p $(@D)
 	$(call SAY,cc,$<)
-	$(Q)$(CC) $(CFLAGS_ALL) -Wno-conversion $(CHECK_CFLAGS) -Itests -c $< -o $@
+	$(Q)$(CC) $(CFLAGS_ALL) -Wno-conversion -Wno-psabi $(CHECK_CFLAGS) -Itests -c $< -o $@
 
 $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(KEEP) $(LIB)
 	@mkdir -p $(@D)

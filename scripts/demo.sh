@@ -19,8 +19,7 @@ heading "The corpus: this project's own sources and documentation, a document ea
 mapfile -t texts < <(find src include tests configs scripts README.md CHANGELOG.md Makefile -type f \
     \( -name '*.[ch]' -o -name '*.sh' -o -name '*.md' -o -name '*.yaml' -o -name Makefile \) ! -name 'golden*' |
     LC_ALL=C sort)
-"$tutti" data build --out demo/tokens.h5 --valid 0.1 "${texts[@]}"
-"$tutti" data info demo/tokens.h5 | tee demo/info.txt
+"$tutti" data build --out demo/tokens.h5 --valid 0.1 "${texts[@]}" | tee demo/info.txt
 
 heading "Training on 2 ranks: configs/demo.yaml"
 scripts/run.sh -n 2 -t 900 "$tutti" train configs/demo.yaml "run.dir=$run" "$@"
