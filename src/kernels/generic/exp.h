@@ -3,7 +3,7 @@
  * exp(x) = 2^n exp(r), n = round(x / ln 2), |r| <= ln 2 / 2; exp(r) by its Taylor series up to r^7,
  * whose remainder is below 6e-9. Relative error at most 2 units in the last place (2.4e-7) for x in
  * [EXP_LOW, EXP_HIGH]; beyond, the value at the nearer end, so that 2^n stays a normal number. NaN
- * gives NaN. No branches, no calls. test_exp.c holds it to this. */
+ * gives NaN. No branches, no calls. A test holds it to this. */
 #ifndef TUTTI_KERNELS_GENERIC_EXP_H
 #define TUTTI_KERNELS_GENERIC_EXP_H
 
