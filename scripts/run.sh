@@ -1,0 +1,120 @@
+#!/usr/bin/env bash
+# run.sh: starts a program on several ranks of this machine, with what the situation needs.
+#
+#   scripts/run.sh -n RANKS [-t SECONDS] COMMAND [ARGUMENT...]
+#
+#   -n RANKS     number of ranks
+#   -t SECONDS   ends the job when it takes longer: exit code 124
+#
+# The exit code is the program's (124: time was up; 128 + S: a rank was ended by signal S).
+# TERM and INT ask the ranks to stop: they get SIGUSR1, which mpirun passes on. (TERM and INT
+# themselves it turns into a kill two seconds later and into exit code 1, which is too soon to save.)
+# Asked a second time, the job is ended.
+#
+# TUTTI_MPIRUN names another launcher, with its options; it must know -n: TUTTI_MPIRUN="srun --mpi=pmix".
+set -u -m # -m: the launcher gets a process group of its own, so that Ctrl-C reaches only this script
+
+say() {
+    printf 'run.sh: %s\n' "$*" >&2
+}
+
+usage() {
+    say "$1"
+    say 'usage: run.sh -n RANKS [-t SECONDS] COMMAND [ARGUMENT...]'
+    exit 2
+}
+
+ranks='' seconds=''
+while getopts ':n:t:' option; do
+    case $option in
+    n) ranks=$OPTARG ;;
+    t) seconds=$OPTARG ;;
+    :) usage "-$OPTARG needs a value" ;;
+    *) usage "-$OPTARG is not known" ;;
+    esac
+done
+shift $((OPTIND - 1))
+[[ $ranks =~ ^[1-9][0-9]*$ ]] || usage "-n '$ranks': a number of ranks is needed, 1 or more"
+[[ $seconds =~ ^([1-9][0-9]*)?$ ]] || usage "-t '$seconds': whole seconds are needed, 1 or more"
+[[ $# -ge 1 ]] || usage 'a command is needed'
+if ! command -v -- "$1" >/dev/null; then
+    say "no such command: $1"
+    exit 2
+fi
+
+# True where the launcher knows the nodes and the slots from a scheduler: how many ranks fit is then
+# not for us to judge.
+scheduled() {
+    [[ -n ${SLURM_JOB_ID-}${PBS_JOBID-}${LSB_JOBID-}${PE_HOSTFILE-}${COBALT_JOBID-} ]]
+}
+
+launcher=()
+if [[ -n ${TUTTI_MPIRUN-} ]]; then
+    read -r -a launcher <<<"$TUTTI_MPIRUN"
+elif ! command -v mpirun >/dev/null; then
+    say 'mpirun is not installed; scripts/setup.sh installs it'
+    exit 1
+else
+    launcher=(mpirun)
+    if mpirun --version 2>/dev/null | grep -q 'Open MPI\|OpenRTE\|prte'; then
+        # A rank has threads: pinned to one core, as mpirun likes it, they would take turns.
+        launcher+=(--bind-to none)
+        [[ $(id -u) -eq 0 ]] && launcher+=(--allow-run-as-root)
+        # Quiet: the program has said what is wrong, mpirun's banner about its exit code adds nothing.
+        # A scheduler's refusal has no other voice.
+        scheduled || launcher+=(--map-by :OVERSUBSCRIBE --quiet)
+        # Containers that filter system calls may forbid a rank to read another's memory; Open MPI
+        # finds out with a warning for every message.
+        if grep -qs '^Seccomp:[[:space:]]*2' /proc/self/status; then
+            launcher+=(--mca btl_vader_single_copy_mechanism none)
+        fi
+    fi
+fi
+
+"${launcher[@]}" -n "$ranks" "$@" </dev/null &
+job=$!
+
+signalled='' asked='' late='' clock=''
+# shellcheck disable=SC2317 # called by the trap
+ask() {
+    signalled=yes
+    if [[ -z $asked ]]; then
+        asked=yes
+        kill -USR1 "$job" 2>/dev/null
+    else
+        kill -TERM "$job" 2>/dev/null
+    fi
+}
+trap ask TERM INT HUP
+trap 'signalled=yes late=yes' ALRM
+
+if [[ -n $seconds ]]; then
+    # Ends the job by itself, should this script be killed; holds none of its files open.
+    {
+        sleep "$seconds"
+        kill -ALRM $$
+        kill -TERM "$job"
+        sleep 10
+        kill -KILL -- "-$job"
+    } </dev/null >/dev/null 2>&1 &
+    clock=$!
+    disown "$clock"
+fi
+
+# A trap ends `wait` early; then wait again: bash keeps the code.
+while
+    signalled=''
+    wait "$job"
+    code=$?
+    [[ -n $signalled ]]
+do :; done
+[[ -n $clock ]] && kill -KILL -- "-$clock" 2>/dev/null
+
+if [[ -n $late ]]; then
+    say "time was up after $seconds s: $*"
+    exit 124
+fi
+if [[ $code -gt 128 ]]; then
+    say "a rank was ended by signal $((code - 128)): $*"
+fi
+exit "$code"
