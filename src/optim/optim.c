@@ -8,7 +8,6 @@
 #include "tutti/optim/optim.h"
 
 #include <assert.h>
-#include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
@@ -23,23 +22,10 @@ static int64_t decay_steps(const tt_config *config)
 
 tt_code tt_optim_check(const tt_config *config, tt_err *err)
 {
-    int64_t steps = config->run.steps, warmup = config->optim.warmup;
-    if (warmup > steps) {
-        return tt_fail(err, TT_EUSER,
-                       "optim.warmup: %" PRId64 " is more than run.steps (%" PRId64
-                       "); allowed are 0 to %" PRId64 ".",
-                       warmup, steps, steps);
-    }
     if (config->optim.min_lr > config->optim.lr) {
         return tt_fail(err, TT_EUSER,
                        "optim.min_lr: %g is above optim.lr (%g); allowed are 0 to %g.",
                        config->optim.min_lr, config->optim.lr, config->optim.lr);
-    }
-    if (strcmp(config->optim.schedule, "wsd") == 0 && config->optim.decay > steps - warmup) {
-        return tt_fail(err, TT_EUSER,
-                       "optim.decay: %" PRId64 " is more than the %" PRId64
-                       " steps after the warm-up; allowed are 0 to %" PRId64 ".",
-                       config->optim.decay, steps - warmup, steps - warmup);
     }
     if (strcmp(config->optim.lr_scaling, "none") != 0 && config->optim.lr_sequences == 0) {
         return tt_fail(
@@ -70,7 +56,6 @@ static double descent(const tt_config *config, int64_t step)
     if (strcmp(schedule, "constant") == 0) {
         return 0.0;
     }
-    step = tt_min(step, steps - 1); /* past the end the last value holds */
     if (strcmp(schedule, "wsd") == 0) {
         int64_t decay = decay_steps(config);
         int64_t into = step - (steps - decay) + 1; /* 1 .. decay in the last phase */
@@ -89,6 +74,7 @@ double tt_learning_rate(const tt_config *config, int64_t sequences, int64_t step
 {
     assert(step >= 0);
     double peak = peak_rate(config, sequences);
+    step = tt_min(step, config->run.steps - 1); /* past the end the last value holds */
     if (step < config->optim.warmup) {
         return peak * (double)(step + 1) / (double)config->optim.warmup;
     }
