@@ -97,12 +97,13 @@ extern const tt_layer tt_layers[TT_LAYERS];
 
 /* ---- programs ---- */
 
-typedef enum tt_place { /* which dropout of the stage */
-                        TT_PLACE_EMBED,
-                        TT_PLACE_PROBABILITIES,
-                        TT_PLACE_ATTENTION,
-                        TT_PLACE_MLP,
-                        TT_NO_DROPOUT
+/* Which dropout of the stage. */
+typedef enum tt_place {
+    TT_PLACE_EMBED,
+    TT_PLACE_PROBABILITIES,
+    TT_PLACE_ATTENTION,
+    TT_PLACE_MLP,
+    TT_NO_DROPOUT
 } tt_place;
 
 struct tt_apply {
@@ -177,7 +178,7 @@ tt_pass tt_pass_make(const tt_model *model, const int32_t *token, int64_t B, int
 void tt_pass_train(tt_pass *pass, const int32_t *target, const int64_t *sample, uint64_t seed,
                    int64_t step, float scale, tt_loss *loss);
 
-/* Addresses. NULL where there is none. */
+/* Addresses. */
 void *tt_pass_slot(const tt_pass *pass, tt_slot slot, int stage);         /* [M,width] act */
 float *tt_pass_stats(const tt_pass *pass, tt_slot slot, int stage);       /* see tt_layer.stats */
 void *tt_pass_gradient(const tt_pass *pass, tt_slot slot);                /* [M,width] act */
