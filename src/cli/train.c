@@ -16,20 +16,6 @@ static const char usage[] =
     "Writes checkpoints and metrics.jsonl to run.dir and continues from what it finds there\n"
     "(run.resume). SIGTERM, SIGINT and SIGUSR1 save and end with exit code 75.\n";
 
-/* train needs what other commands do not. */
-static tt_code check_required(const tt_config *config, tt_err *err)
-{
-    tt_code rc = TT_OK;
-    if (config->data.train[0] == '\0') {
-        rc = tt_fail(err, TT_EUSER,
-                     "data.train is not set; give the path of a token file (made by "
-                     "tutti data build)");
-    } else if (config->run.steps <= 0) {
-        rc = tt_fail(err, TT_EUSER, "run.steps is not set; give the number of optimizer steps");
-    }
-    return rc;
-}
-
 int tt_cmd_train(int argc, char **argv)
 {
     tt_code rc = TT_OK;
@@ -61,7 +47,7 @@ int tt_cmd_train(int argc, char **argv)
         rc = tt_config_load(&config, argv[1], argc - 2, argv + 2, &err);
     }
     if (rc == TT_OK) {
-        rc = check_required(&config, &err);
+        rc = tt_config_require(&config, &err);
     }
     TT_TRY(tt_agree(&world, rc, &err));
     TT_TRY(tt_trainer_open(&trainer, &config, &world, &log, &err));

@@ -285,6 +285,23 @@ out:
     return rc;
 }
 
+/* Initial values are functions of the element, so any division of the work gives the same. */
+static void initial_masters(tt_trainer *t)
+{
+    enum { PIECE = 1 << 14 };
+    const tt_blueprint *p = &t->print;
+    const uint64_t seed = (uint64_t)p->config.run.seed;
+    for (int i = 0; i < p->shard.count; i++) {
+        const tt_range r = p->shard.range[i];
+        float *out = t->master + p->shard.local[i];
+#pragma omp parallel for num_threads(t->ctx.threads) schedule(static)
+        for (int64_t first = r.first; first < r.end; first += PIECE) {
+            tt_params_init(&p->params, seed, first, tt_min(PIECE, r.end - first),
+                           out + (first - r.first));
+        }
+    }
+}
+
 tt_code tt_state_begin(tt_trainer *t, tt_err *err)
 {
     tt_code rc = TT_OK;
@@ -312,11 +329,7 @@ tt_code tt_state_begin(tt_trainer *t, tt_err *err)
         TT_TRY(load(t, config->run.init_from, true, err));
         tt_info(t->log, "initial weights from %s", config->run.init_from);
     } else {
-        for (int i = 0; i < p->shard.count; i++) {
-            tt_range r = p->shard.range[i];
-            tt_params_init(&p->params, (uint64_t)config->run.seed, r.first, r.end - r.first,
-                           t->master + p->shard.local[i]);
-        }
+        initial_masters(t);
     }
     TT_TRY(weights_from_masters(t, err));
 out:
