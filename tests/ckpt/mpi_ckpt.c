@@ -29,8 +29,7 @@ static int shared_count(const folder *f)
     return count;
 }
 
-/* Saves with one cut, loads with every cut at every rank count from 1 to 5, whatever the number of
- * ranks that run this. */
+/* Saves with one cut, loads with every cut as 1, 3 and 5 ranks, however many ranks run this. */
 static void round_trip(cut_kind kind)
 {
     tt_world *world = &tt_test_world;
@@ -43,7 +42,7 @@ static void round_trip(cut_kind kind)
     ck_assert_msg(tt_all(rc == TT_OK), "%s", err.text);
     ck_assert_int_eq(shared_count(&dir), 1);
 
-    for (int size = 1; size <= 5; size++) {
+    for (int size = 1; size <= 5; size += 2) {
         for (int want = CUT_RANGES; want <= CUT_WHOLE; want++) {
             /* Rank r plays rank r of `size`; ranks beyond play the last again. */
             int rank = world->rank < size ? world->rank : size - 1;

@@ -1,6 +1,7 @@
 /* test_save_load.c: one process: round trips, refusals, and disks that fail. */
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 
 #include "ckpt_test.h"
 
@@ -188,6 +189,41 @@ START_TEST(full_disk_keeps_the_old_file)
 END_TEST
 #endif
 
+#ifdef TUTTI_FAULTS
+/* Killed at any point: the name holds the old file or the new one, never half, and the next save
+ * is not in the way of what the dead one left. */
+START_TEST(killed_while_saving)
+{
+    static const char *const point[] = {"before_save", "mid_save", "before_rename", "after_rename"};
+    const char *path = in_folder(&dir, "step-1.h5");
+    fixture *old = saved_fixture(1, path), *f = fixture_new(CUT_WHOLE, 0, 1);
+    fixture *got = fixture_new(CUT_WHOLE, 0, 1);
+    for (int i = 0; i < 4; i++) {
+        int status;
+        tt_fault fault = {.kind = TT_FAULT_CRASH_AT, .rank = -1, .step = 7};
+        strcpy(fault.point, point[i]);
+        fill_values(f, 2);
+        pid_t child = fork();
+        if (child == 0) {
+            tt_ckpt_save(NULL, path, &f->state, &fault, 7, &err);
+            _exit(0); /* not reached */
+        }
+        ck_assert_int_eq(waitpid(child, &status, 0), child);
+        ck_assert(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+        bool half = i == 1 || i == 2;
+        ck_assert_int_eq(folder_count(&dir), half ? 2 : 1);
+        ck_assert_int_eq(load(path, got, false), TT_OK);
+        ck_assert(pieces_match(got, i < 3 ? old : f, ""));
+        ck_assert_int_eq(tt_ckpt_save(NULL, path, &old->state, &fault, 8, &err), TT_OK);
+        ck_assert_int_eq(folder_count(&dir), 1);
+    }
+    free(got);
+    free(f);
+    free(old);
+}
+END_TEST
+#endif
+
 /* A real limit, hit at every stage of writing: at the metadata, at the reservation. */
 START_TEST(file_size_limits)
 {
@@ -368,6 +404,7 @@ static Suite *make_suite(void)
     tcase_add_test(tc, other_files);
 #ifdef TUTTI_FAULTS
     tcase_add_test(tc, full_disk_keeps_the_old_file);
+    tcase_add_test(tc, killed_while_saving);
 #endif
     tcase_add_test(tc, file_size_limits);
     tcase_add_test(tc, stale_part_is_replaced);
