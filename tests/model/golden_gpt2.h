@@ -1,7 +1,7 @@
 /* golden_gpt2.h: written by scripts/golden/make_golden.py; do not edit.
  *
- * Per model: the mean loss before each of 5 AdamW steps and after the last, the gradient norm of
- * each step before clipping; and, for the first, the whole gradient of step 0 and the whole
+ * Per model: the mean loss before each of 5 AdamW steps and after the last, the gradient norm
+ * of each step before clipping; and, for the first, the whole gradient of step 0 and the whole
  * weights after the last step, in the order of the parameter table. */
 /* clang-format off */
 #ifndef GOLDEN_GPT2_H
@@ -17,7 +17,7 @@ enum { GOLDEN_STEPS = 5, GOLDEN_B = 4 };
 #define GOLDEN_DECAY 0.1
 #define GOLDEN_CLIP 0.25
 
-/* tied: V=11 T=6 C=4 H=2 G=2 L=2 F=12 tied */
+/* tied: V=11 T=6 C=4 H=2 G=2 L=2 F=12 */
 static const tt_shape golden_tied_shape = {
     .L = 2, .H = 2, .G = 2, .D = 2, .C = 4, .F = 12, .T = 6,
     .V = 11, .vocab_used = 11, .tied = true,
@@ -197,7 +197,7 @@ static const double golden_tied_weights[492] = {
     0.79645197, 0.81395732, -0.1846987, -0.11630213, -0.012468273, 0.066546681,
 };
 
-/* untied: V=13 T=7 C=8 H=4 G=2 L=2 F=20 untied */
+/* untied: V=13 T=7 C=8 H=4 G=2 L=2 F=20 */
 static const tt_shape golden_untied_shape = {
     .L = 2, .H = 4, .G = 2, .D = 2, .C = 8, .F = 20, .T = 7,
     .V = 13, .vocab_used = 13, .tied = false,
