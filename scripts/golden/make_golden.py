@@ -135,9 +135,9 @@ def case(name, whole, V, T, C, H, G, L, Fw, tied):
 
 print("/* golden_gpt2.h: written by scripts/golden/make_golden.py; do not edit.")
 print(" *")
-print(" * Per model: the mean loss before each of 5 AdamW steps and after the last, the gradient norm")
-print(" * of each step before clipping; and, for the first, the whole gradient of step 0 and the whole")
-print(" * weights after the last step, in the order of the parameter table. */")
+print(" * Per model: the mean loss before each of 5 AdamW steps and after the last, the gradient")
+print(" * norm of each step before clipping; and, for the first, the whole gradient of step 0 and")
+print(" * the whole weights after the last step, in the order of the parameter table. */")
 print("/* clang-format off */")
 print("#ifndef GOLDEN_GPT2_H\n#define GOLDEN_GPT2_H\n")
 print('#include "tutti/model/params.h"\n')

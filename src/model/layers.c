@@ -3,9 +3,9 @@
  * Shapes: M = B*T rows of a micro-batch, C channels, F feed-forward width, V vocabulary, H heads of
  * size D, G key-value heads. Activations and their gradients are act; parameter gradients FP32.
  *
- * Invariant: a backward overwrites the gradient of its inputs, except where the input is the residual
- * stream (norm, residual): that gradient is shared by all who read the stream, and is added to. It
- * adds to parameter gradients, one leaf (T rows, one sequence) at a time.
+ * Invariant: a backward overwrites the gradient of its inputs, except where the input is the
+ * residual stream (norm, residual): that gradient is shared by all who read the stream, and is
+ * added to. It adds to parameter gradients, one leaf (T rows, one sequence) at a time.
  *
  * Owns nothing. Reads and writes through tt_pass; next: model.c runs the programs. */
 #include <assert.h>

@@ -4,9 +4,9 @@
  *     for stage = L+1 .. 0:   backward of its applications, in reverse; then the stage is ready
  *
  * Invariants: after tt_model_open nothing is allocated; the layout is made for the largest
- * micro-batch, and a smaller one uses the front of each slot; a stage is reported ready exactly once
- * per call, in descending order, when nothing will add to its gradient any more (the head of a tied
- * model adds to wte in stage L+1, and wte's stage 0 comes last).
+ * micro-batch, and a smaller one uses the front of each slot; a stage is reported ready exactly
+ * once per call, in descending order, when nothing will add to its gradient any more (the head of
+ * a tied model adds to wte in stage L+1, and wte's stage 0 comes last).
  *
  * The model owns its role table; activations are the arena's; weights, gradient and ctx the
  * caller's. Reads the tables of program.c and layers.c; next: train/step.c calls this. */

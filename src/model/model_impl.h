@@ -1,7 +1,7 @@
 /* model_impl.h: the inside of the model: slots, layers, programs, layout.
  *
- * A *slot* is a named activation of a stage. A *layer* is a kind of computation with a forward and a
- * backward. An *application* applies a layer to slots and parameters. A *program* is a list of
+ * A *slot* is a named activation of a stage. A *layer* is a kind of computation with a forward and
+ * a backward. An *application* applies a layer to slots and parameters. A *program* is a list of
  * applications; a stage of the model is one run of a program:
  *
  *     stage 0       stem     embed
@@ -13,7 +13,7 @@
  *
  * Invariant: the layout is a function of (shape, B, T, bytes per element, backward or not).
  *
- * Reads model/model.h; next: program.c (tables), layers.c (what a layer does), model.c (the runs). */
+ * Reads model/model.h; next: program.c (tables), layers.c (what a layer does), model.c (runs). */
 #ifndef TUTTI_MODEL_IMPL_H
 #define TUTTI_MODEL_IMPL_H
 
@@ -47,8 +47,8 @@ typedef enum tt_slot {
 
 typedef enum tt_width { TT_WIDE_C, TT_WIDE_QKV, TT_WIDE_F } tt_width;
 
-/* The gradient of a slot is needed only from the layer after it to the layer before it, so all slots
- * and all blocks share these four buffers. */
+/* The gradient of a slot is needed only from the layer after it to the layer before it, so all
+ * slots and all blocks share these four buffers. */
 typedef enum tt_buffer {
     TT_BUF_STREAM, /* [M,C] the residual stream's, alive through all of backward */
     TT_BUF_NARROW, /* [M,C] of what is added to the stream, and of what leaves a norm */

@@ -1,6 +1,7 @@
 /* shape.c: from the configuration to a shape: zeros filled in, what single rows cannot see checked.
  *
- * Invariant: after tt_shape_resolve returned TT_OK, C = H * D, G divides H, and 1 <= vocab_used <= V.
+ * Invariant: after tt_shape_resolve returned TT_OK, C = H * D, G divides H, and
+ * 1 <= vocab_used <= V.
  *
  * Owns nothing. Reads tt_config, writes tt_shape; next: params.c. */
 #include <assert.h>

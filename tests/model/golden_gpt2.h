@@ -1,8 +1,8 @@
 /* golden_gpt2.h: written by scripts/golden/make_golden.py; do not edit.
  *
- * Per model: the mean loss before each of 5 AdamW steps and after the last, the gradient norm
- * of each step before clipping; and, for the first, the whole gradient of step 0 and the whole
- * weights after the last step, in the order of the parameter table. */
+ * Per model: the mean loss before each of 5 AdamW steps and after the last, the gradient
+ * norm of each step before clipping; and, for the first, the whole gradient of step 0 and
+ * the whole weights after the last step, in the order of the parameter table. */
 /* clang-format off */
 #ifndef GOLDEN_GPT2_H
 #define GOLDEN_GPT2_H

@@ -1,8 +1,8 @@
 /* model_fixture.h: a small model with everything it needs, for the tests of this layer.
  *
- * The fixture owns all its memory. One thread, as matrices this small are slower with more; scratch is
- * for FIXTURE_THREADS. Weights are random and larger than GPT-2's initial values, so that
- * every gradient is far above rounding. */
+ * The fixture owns all its memory. One thread, as matrices this small are slower with more;
+ * scratch is for FIXTURE_THREADS. Weights are random and larger than GPT-2's initial values, so
+ * that every gradient is far above rounding. */
 #ifndef MODEL_FIXTURE_H
 #define MODEL_FIXTURE_H
 

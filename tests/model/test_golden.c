@@ -1,12 +1,12 @@
 /* test_golden.c: parity with PyTorch on two tiny models, in FP32.
  *
- * golden_gpt2.h holds what PyTorch computes in float64: the loss, the whole gradient, and five AdamW
- * steps with active clipping and decay on matrices only. Here the same is computed as training does
- * it: micro-batches whose un-normalised gradients add up, one division by the count of valid targets
- * at the end. The sequences have unequal counts, so a mean of means would fail.
+ * golden_gpt2.h holds what PyTorch computes in float64: the loss, the whole gradient, and five
+ * AdamW steps with active clipping and decay on matrices only. Here the same is computed as
+ * training does it: micro-batches whose un-normalised gradients add up, one division by the count
+ * of valid targets at the end. The sequences have unequal counts, so a mean of means would fail.
  *
- * Bounds. FP32 rounds to 6e-8; sums of some ten to a hundred terms and two blocks make that some 1e-6
- * of the largest element of a tensor: loss 1e-6, gradient and weights 1e-5. AdamW divides by
+ * Bounds. FP32 rounds to 6e-8; sums of some ten to a hundred terms and two blocks make that some
+ * 1e-6 of the largest element of a tensor: loss 1e-6, gradient and weights 1e-5. AdamW divides by
  * sqrt(v) + eps, which turns noise in a vanishing gradient (a key's bias has none: softmax does not
  * see it) into full steps; the models therefore use eps = 1e-4. */
 #include "golden_gpt2.h"

@@ -1,9 +1,9 @@
 /* test_layers.c: every application of every program against finite differences, in FP32.
  *
- * For an application with output y and a random R, phi(inputs) = sum(y * R); its gradient by backward
- * must give the derivative of phi along random directions of each input and parameter. The head's
- * phi is its loss. Dropout is on. The derivative comes from two central differences, so its
- * truncation error is of order h^4; with h = 1/32 that and FP32 rounding stay below 2e-5 of the
+ * For an application with output y and a random R, phi(inputs) = sum(y * R); its gradient by
+ * backward must give the derivative of phi along random directions of each input and parameter.
+ * The head's phi is its loss. Dropout is on. The derivative comes from two central differences, so
+ * its truncation error is of order h^4; with h = 1/32 that and FP32 rounding stay below 2e-5 of the
  * gradient's norm; the bound is 1e-4. A wrong factor, index or missing term is far above. */
 #include "model_fixture.h"
 

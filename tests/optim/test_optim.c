@@ -1,4 +1,5 @@
-/* test_optim.c: schedules, clip factor, constants of an update, against values worked out by hand. */
+/* test_optim.c: schedules, clip factor, constants of an update, against values worked out by
+ * hand. */
 #include <stdarg.h>
 
 #include "tt_test.h"

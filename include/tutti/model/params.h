@@ -25,8 +25,8 @@ typedef struct tt_shape {
     bool tied;
 } tt_shape;
 
-/* data_vocab: of the token file (0: unknown, V is then taken as used). Refuses (TT_EUSER) heads that
- * do not divide channels, kv_heads that do not divide heads, vocab below data_vocab. */
+/* data_vocab: of the token file (0: unknown, V is then taken as used). Refuses (TT_EUSER) heads
+ * that do not divide channels, kv_heads that do not divide heads, vocab below data_vocab. */
 tt_code tt_shape_resolve(tt_shape *shape, const tt_config *config, int64_t data_vocab, tt_err *err);
 
 /* What a parameter is for: how the model finds its weights. */
@@ -78,8 +78,8 @@ tt_code tt_params_make(tt_params *params, const tt_shape *shape, tt_err *err);
 void tt_params_free(tt_params *params);
 const tt_param *tt_params_find(const tt_params *params, const char *name); /* NULL: none */
 
-/* The parameter of this role in this stage; NULL: the stage has none. The head of a tied model is wte,
- * although that row belongs to stage 0. */
+/* The parameter of this role in this stage; NULL: the stage has none. The head of a tied model is
+ * wte, although that row belongs to stage 0. */
 const tt_param *tt_params_role(const tt_params *params, tt_role role, int stage);
 
 /* Initial values of flat elements [first, first+count) into out[count]: a function of (seed,
