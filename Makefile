@@ -27,7 +27,7 @@ VERSION := $(shell sed -n 's/^\#define TUTTI_VERSION "\(.*\)"/\1/p' include/tutt
 WARN := -Wall -Wextra -Wconversion -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla \
         -Wpointer-arith -Wwrite-strings -Wno-sign-conversion $(if $(WERROR),-Werror)
 BASE := -std=c11 -D_GNU_SOURCE -fvisibility=hidden -fopenmp -ffp-contract=off \
-        -fno-math-errno -g -Iinclude -Isrc -MMD -MP $(WARN)
+        -fno-math-errno -fno-trapping-math -g -Iinclude -Isrc -MMD -MP $(WARN)
 
 FLAGS_release := -O2 -ftree-vectorize -DNDEBUG
 FLAGS_debug   := -O1 -fno-omit-frame-pointer -DTUTTI_FAULTS
