@@ -1,0 +1,168 @@
+# shellcheck shell=bash
+# lib.sh: what the tests of the whole program share. Sourced by tests/cli/*.sh, not run.
+#
+# A check prints "ok NAME" or "not ok NAME: why"; scripts/test.sh counts them. Every run is started by
+# scripts/run.sh with a limit, so that nothing can hang. All files are below $work, which goes at the
+# end. After `run` and `train`, $code is the exit code, $work/out and $work/err hold what was said.
+
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit
+# The program: the runner names it; by hand it is the debug build.
+tutti=${TUTTI_BIN:-$PWD/build/debug/tutti}
+release=${TUTTI_RELEASE_BIN:-$tutti}
+[[ -x $tutti ]] || { echo "not ok program: $tutti is not there" && exit 1; }
+work=$(mktemp -d "${TMPDIR:-/tmp}/tutti-cli.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+export OMP_NUM_THREADS=1
+limit=60 # seconds a run
+code=0
+
+# Prints the result of a check: name, 0 or else, why.
+verdict() {
+    if (($2 == 0)); then
+        echo "ok $1"
+    else
+        echo "not ok $1: ${3:-exit code $code; $(tail -n 3 "$work/err" | tr '\n' ' ')}"
+    fi
+}
+
+# verdict of a command: name, command...
+check() {
+    local name=$1 rc=0
+    shift
+    "$@" || rc=$?
+    verdict "$name" "$rc"
+}
+
+# equal NAME WANTED GOT
+equal() {
+    local rc=0
+    [[ $2 == "$3" ]] || rc=1
+    verdict "$1" $rc "wanted '$2', got '$3'"
+}
+
+# run RANKS ARGUMENT...: the program on so many ranks.
+run() {
+    local ranks=$1
+    shift
+    code=0
+    scripts/run.sh -n "$ranks" -t $limit "$tutti" "$@" >"$work/out" 2>"$work/err" || code=$?
+}
+
+# alone ARGUMENT...: the program without a launcher.
+alone() {
+    code=0
+    timeout $limit "$tutti" "$@" >"$work/out" 2>"$work/err" </dev/null || code=$?
+}
+
+# train RANKS NAME KEY=VALUE...: trains $work/tiny.yaml into $work/NAME.
+train() {
+    local ranks=$1 dir=$work/$2
+    shift 2
+    run "$ranks" train "$work/tiny.yaml" "run.dir=$dir" "$@"
+}
+
+# trained NAME RANKS DIR KEY=VALUE...: the same, as a check.
+trained() {
+    local name=$1
+    shift
+    train "$@"
+    verdict "$name" "$code"
+}
+
+# A small corpus in $work/text, token files of it, and $work/tiny.yaml: a model that trains in no time.
+# tokens.h5 is one stream; short.h5 is so small that an epoch ends within six steps; documents.h5 has
+# documents of many lengths.
+prepare() {
+    mkdir "$work/text" "$work/documents"
+    cp include/tutti/base/*.h include/tutti/dist/*.h "$work/text"
+    head -c 1100 include/tutti/base/options.h >"$work/short.txt"
+    local i
+    for i in {1..60}; do
+        head -c $((i * 80)) include/tutti/base/options.h | tail -c $((2 + i * 7 % 31)) >"$work/documents/$i"
+    done
+    timeout $limit "$tutti" data build --valid 0.2 --out "$work/tokens.h5" "$work/text" >"$work/log" &&
+        timeout $limit "$tutti" data build --out "$work/short.h5" "$work/short.txt" >>"$work/log" &&
+        timeout $limit "$tutti" data build --out "$work/documents.h5" "$work/documents" >>"$work/log" || {
+        echo "not ok token files: could not be built"
+        exit 1
+    }
+    cat >"$work/tiny.yaml" <<YAML
+model: {layers: 2, heads: 2, channels: 16, context: 16}
+data: {train: $work/tokens.h5}
+batch: {sequences: 12, micro: 1}
+# eps: with less, AdamW makes whole steps of the rounding noise in gradients that are zero.
+optim: {lr: 3e-3, warmup: 2, schedule: constant, eps: 1e-5}
+precision: {compute: fp32}
+run: {steps: 6, log_every: 0, resume: auto}
+YAML
+}
+
+# The last run was refused: name of the check, exit code, words that its one sentence holds. Nothing
+# else is on stderr: no banner, no second rank's voice, no crash.
+refused() {
+    local rc=0 why=
+    if ((code != $2)); then
+        why="exit code $code, not $2"
+    elif [[ $(grep -c '^tutti: ' "$work/err") != 1 ]]; then
+        why="not one sentence"
+    elif [[ $(wc -l <"$work/err") != 1 ]]; then
+        why="more than the sentence on stderr"
+    elif ! grep -qF -- "$3" "$work/err"; then
+        why="'$3' is not in it"
+    fi
+    [[ -z $why ]] || rc=1
+    verdict "$1" $rc "$why: $(head -c 600 "$work/err" | tr '\n' '|')"
+}
+
+# The last run failed while it ran: like refused, but lines of a run may stand before the sentence.
+failed() {
+    local rc=0 why=
+    if ((code != $2)); then
+        why="exit code $code, not $2"
+    elif [[ $(grep -c '^tutti: ' "$work/err") != 1 ]]; then
+        why="not one sentence"
+    elif ! grep '^tutti: ' "$work/err" | grep -qF -- "$3"; then
+        why="'$3' is not in it"
+    fi
+    [[ -z $why ]] || rc=1
+    verdict "$1" $rc "$why: $(tail -n 4 "$work/err" | head -c 600 | tr '\n' '|')"
+}
+
+# Every file below a folder with its contents, to see that nothing changed.
+tree() { (cd "$1" && find . -type f -exec sha256sum {} + | LC_ALL=C sort -k 2); }
+
+# metric NAME KEY: "STEP VALUE" of every step of $work/NAME, in the order of the file.
+metric() {
+    sed -n "s/^{\"step\": \([0-9]*\),.*\"$2\": \([^,}]*\)[,}].*/\1 \2/p" "$work/$1/metrics.jsonl"
+}
+
+# checkpoint NAME STEP: its path.
+checkpoint() { printf '%s/%s/step-%08d.h5' "$work" "$1" "$2"; }
+
+# same_state NAME A B: two checkpoints are the same to the bit.
+same_state() {
+    local rc=0 said
+    said=$(timeout $limit "$tutti" checkpoint diff "$2" "$3" 2>&1) || rc=$?
+    verdict "$1" $rc "$(tr '\n' '|' <<<"$said")"
+}
+
+# close_state NAME BOUND A B: |a - b| / |b| over all parameters is at most BOUND.
+close_state() {
+    local said rc=0 distance
+    said=$(timeout $limit "$tutti" checkpoint diff "$3" "$4" 2>&1) || rc=$?
+    distance=$(awk '$1 == "params" { print $4 }' <<<"$said")
+    ((rc == 0)) && distance=0
+    awk -v d="$distance" -v b="$2" 'BEGIN { exit !(d ~ /^[0-9]/ && d + 0 <= b + 0) }'
+    verdict "$1" $? "distance '$distance', bound $2: $(head -c 300 <<<"$said" | tr '\n' '|')"
+}
+
+# close_metric NAME BOUND KEY A B: the relative difference of KEY is at most BOUND in every step.
+close_metric() {
+    local said
+    said=$(paste <(metric "$4" "$3") <(metric "$5" "$3") | awk -v bound="$2" '
+        { d = $4 - $2; d = d < 0 ? -d : d; s = $2 < 0 ? -$2 : $2 }
+        NF != 4 || $1 != $3 || !(d <= bound * s) { print; exit 1 }
+        END { if (NR == 0) { print "no steps"; exit 1 } }')
+    verdict "$1" $? "$said"
+}
