@@ -17,14 +17,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* The collectives of MPI 3.1, blocking and not; MPI_Alltoallw and the neighbour collectives apart. */
+/* The collectives of MPI 3.1, blocking and not, save MPI_Alltoallw and those of neighbourhoods. */
 /* clang-format off */
-#define FUNCTIONS(F)                                                                                       \
-    F(Barrier) F(Bcast) F(Reduce) F(Allreduce) F(Reduce_scatter) F(Reduce_scatter_block) F(Scan) F(Exscan) \
-    F(Gather) F(Gatherv) F(Scatter) F(Scatterv) F(Allgather) F(Allgatherv) F(Alltoall) F(Alltoallv)        \
-    F(Ibarrier) F(Ibcast) F(Ireduce) F(Iallreduce) F(Ireduce_scatter) F(Ireduce_scatter_block)             \
-    F(Iscan) F(Iexscan) F(Igather) F(Igatherv) F(Iscatter) F(Iscatterv) F(Iallgather) F(Iallgatherv)       \
-    F(Ialltoall) F(Ialltoallv)
+#define FUNCTIONS(F)                                                                           \
+    F(Barrier) F(Bcast) F(Reduce) F(Allreduce) F(Reduce_scatter) F(Reduce_scatter_block)       \
+    F(Scan) F(Exscan) F(Gather) F(Gatherv) F(Scatter) F(Scatterv)                              \
+    F(Allgather) F(Allgatherv) F(Alltoall) F(Alltoallv)                                        \
+    F(Ibarrier) F(Ibcast) F(Ireduce) F(Iallreduce) F(Ireduce_scatter) F(Ireduce_scatter_block) \
+    F(Iscan) F(Iexscan) F(Igather) F(Igatherv) F(Iscatter) F(Iscatterv)                        \
+    F(Iallgather) F(Iallgatherv) F(Ialltoall) F(Ialltoallv)
 /* clang-format on */
 
 #define ENUM(name) ID_##name,
