@@ -6,7 +6,9 @@
  * disk that is full or a rank that fails cannot leave the ranks in different collective calls.
  *
  * Transfers are independent, not collective, for the same reason: a rank that fails leaves its loop
- * and meets the others at the agreement. Each is one contiguous run of the file.
+ * and meets the others at the agreement. Each is one contiguous run of the file, so collective
+ * buffering would only add copies: 315 MB on 2 ranks of one node, Open MPI 4.1, takes 0.3 s
+ * independently and 1.4 s collectively.
  *
  * The format is HDF5 1.8's: from it on HDF5 checksums all its metadata, so a flipped bit is found
  * and not followed. No times are stored: equal states give equal bytes.
@@ -120,6 +122,11 @@ static void drop(hid_t id)
 static hid_t access_list(void)
 {
     hid_t list = H5Pcreate(H5P_FILE_ACCESS);
+#if H5_VERSION_GE(1, 10, 7)
+    /* Files appear by renaming and never change, so nobody needs a lock; and HDF5 refuses to open a
+     * file twice in one process with and without. */
+    H5Pset_file_locking(list, false, true);
+#endif
     if (list >= 0 &&
         (H5Pset_libver_bounds(list, H5F_LIBVER_V18, H5F_LIBVER_V18) < 0 ||
          H5Pset_fclose_degree(list, H5F_CLOSE_STRONG) < 0 || H5Pset_sieve_buf_size(list, 0) < 0)) {

@@ -29,7 +29,7 @@ static void diff_table(const tt_group_diff *group, int groups, tt_text *out)
             snprintf(l2, sizeof l2, "%.6g", g->l2);
         }
         tt_text_add(out, "%-12s %12" PRId64 " %14.6g %14s  %s\n", g->group, g->different,
-                    g->largest, l2, g->tensor);
+                    g->largest, l2, g->tensor[0] != '\0' ? g->tensor : "-");
     }
 }
 
