@@ -73,6 +73,15 @@ START_TEST(same_text_other_code)
 }
 END_TEST
 
+START_TEST(same_code_other_text)
+{
+    tt_err err;
+    tt_code own = tt_fail(&err, TT_EWORLD, "trouble %d", W->rank);
+    ck_assert(tt_all(tt_agree(W, own, &err) == TT_EWORLD));
+    ck_assert(tt_all(strcmp(err.text, W->size == 1 ? "trouble 0" : "rank 0: trouble 0") == 0));
+}
+END_TEST
+
 START_TEST(long_text_is_cut)
 {
     tt_err err;
@@ -189,6 +198,7 @@ static Suite *make_suite(void)
     tcase_add_test(tests, all_fail_alike);
     tcase_add_test(tests, some_fail_alike);
     tcase_add_test(tests, same_text_other_code);
+    tcase_add_test(tests, same_code_other_text);
     tcase_add_test(tests, long_text_is_cut);
     tcase_add_test(tests, no_world);
     tcase_add_test(tests, same_texts);
