@@ -43,6 +43,7 @@ hdf5.h                  src/ckpt/                           1
 cblas.h                 src/kernels/                        1
 immintrin.h             src/kernels/isa/                    any
 immintrin.h             src/numerics/isa/                   any
+simde/x86/avx512.h      src/kernels/isa/                    any
 '
 
 # Anyone may include these. Public headers may include only the first line of them.
