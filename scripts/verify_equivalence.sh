@@ -25,7 +25,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 bounds() {
     case $1 in
     fp32) echo 1e-6 1e-5 1e-5 ;;
-    bf16) echo 1e-3 2e-2 1e-3 ;;
+    bf16) echo 1e-4 1e-3 1e-3 ;;
     esac
 }
 
