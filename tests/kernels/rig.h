@@ -156,7 +156,7 @@ static inline bool rig_near(const rig *r, double x, double want, double slack)
     return fabs(x - want) <= half * fabs(want) * 1.01 + slack;
 }
 
-#define RIG_NEAR(r, x, want, slack, what)                                                      \
+#define RIG_NEAR(r, x, want, slack, what)                                                     \
     ck_assert_msg(rig_near(r, x, want, slack), "%s %s %s: %.9g, expected %.9g", (r)->ops.isa, \
                   tt_formats[(r)->ops.format].name, what, (double)(x), (double)(want))
 

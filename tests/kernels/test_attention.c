@@ -6,10 +6,9 @@ typedef struct shape {
     int64_t B, T, H, G, D, T_max;
 } shape;
 
-static const shape shapes[] = {
-    {1, 1, 1, 1, 1, 1},   {2, 2, 2, 1, 3, 4},    {1, 3, 3, 3, 5, 3},    {2, 31, 2, 2, 16, 40},
-    {1, 32, 4, 2, 8, 32}, {1, 33, 2, 1, 17, 64}, {1, 63, 1, 1, 32, 64}, {2, 65, 4, 1, 33, 67},
-    {1, 97, 2, 2, 64, 97}};
+static const shape shapes[] = {{1, 1, 1, 1, 1, 1},    {2, 2, 2, 1, 3, 4},    {1, 3, 3, 3, 5, 3},
+                               {2, 31, 2, 2, 16, 40}, {1, 32, 4, 2, 8, 32},  {1, 33, 2, 1, 17, 64},
+                               {1, 63, 1, 1, 32, 64}, {2, 65, 4, 1, 33, 67}, {1, 97, 2, 2, 64, 97}};
 enum { SHAPES = sizeof shapes / sizeof shapes[0] };
 
 /* Sum over outputs of weight * o; o and lse out when not NULL. */

@@ -2,12 +2,8 @@
 #include "kernels/kernels_impl.h"
 #include "rig.h"
 
-#define HAS(name, type, args) \
-    ck_assert(ops->name != NULL && ops->from[TT_OP_##name] != NULL);
-static void assert_complete(const tt_ops *ops)
-{
-    TT_OPS(HAS)
-}
+#define HAS(name, type, args) ck_assert(ops->name != NULL && ops->from[TT_OP_##name] != NULL);
+static void assert_complete(const tt_ops *ops){TT_OPS(HAS)}
 
 START_TEST(every_table_is_complete)
 {
@@ -59,7 +55,8 @@ END_TEST
 
 START_TEST(unknown_names_are_refused)
 {
-    static const char *const names[] = {"avx3", "guard:avx3", "guards", "guard:", "REF", "openblas"};
+    static const char *const names[] = {"avx3",   "guard:avx3", "guards",
+                                        "guard:", "REF",        "openblas"};
     for (int i = 0; i < 6; i++) {
         tt_ops ops, guarded;
         tt_err err = {TT_OK, ""};

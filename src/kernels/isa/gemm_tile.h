@@ -5,8 +5,10 @@
  *
  *     for a block of c (block_rows x GEMM_COLS):
  *         for a slab of k (at most GEMM_DEPTH):
- *             pack the slab of a and b into panels                   all threads, then a barrier
- *             multiply panels: TILE_ROWS x TILE_COLS sums at a time  all threads, then a barrier
+ *             pack the slab of a and b into panels                         (all threads)
+ *             barrier
+ *             multiply panels, TILE_ROWS x TILE_COLS sums at a time        (all threads)
+ *             barrier
  *
  * Panels: a block's rows (or columns) in groups of the tile's width, k outermost, TILE_PAIR
  * neighbouring k side by side: element (i, k) lies at ((k / TILE_PAIR) * width + i) * TILE_PAIR +
@@ -29,14 +31,16 @@
 #include "kernels/kernels_impl.h"
 #include "tutti/base/narrow.h"
 
+/* A block of c is shared out in tasks: a task's part of a stays in L2, one panel of b in L1. Of a
+ * block, a is packed once for all columns and b once for all rows. */
 enum {
     TILE = TILE_ROWS * TILE_COLS,
-    TASK_ROWS =
-        96, /* c's block is shared out in tasks of this size; the task's part of a stays in */
-    TASK_COLS = TILE_COLS * (96 / TILE_COLS), /* L2, one panel of b in L1 */
-    GEMM_COLS = TASK_COLS * (576 / TASK_COLS),
-    GEMM_ROWS = 384,      /* of a block of c, per thread, */
-    GEMM_ROWS_LEAST = 768 /* but at least this: packing b is paid once per block */
+    TASK_ROWS = 96,
+    TASK_COLS = TILE_COLS * (96 / TILE_COLS),
+    GEMM_COLS = TASK_COLS * (1152 / TASK_COLS), /* columns of a block */
+    GEMM_ROWS = 768,                            /* rows of a block, for each thread, */
+    GEMM_ROWS_LEAST = 1536,                     /* but at least so many */
+    ALONE = 1 << 19 /* multiply-adds that one thread does sooner than it wakes a team */
 };
 _Static_assert(TASK_ROWS % TILE_ROWS == 0 && GEMM_ROWS % TASK_ROWS == 0, "tiles fill tasks");
 _Static_assert(GEMM_DEPTH % 16 == 0 && GEMM_DEPTH % TILE_PAIR == 0, "panels stay aligned");
@@ -82,12 +86,12 @@ typedef struct gemm_call {
     const tt_bf16 *bias; /* [columns] or NULL */
 } gemm_call;
 
-/* The part of the workspace: who owns what. */
+/* The workspace in parts. */
 typedef struct gemm_scratch {
     int64_t block_rows;
     tile_elem *a; /* [block_rows, GEMM_DEPTH] in panels */
     tile_elem *b; /* [GEMM_COLS, GEMM_DEPTH] in panels */
-    float *sums;  /* [block_rows, GEMM_COLS] in tiles, kept from slab to slab */
+    float *sums;  /* [GEMM_COLS, block_rows] in tiles, kept from slab to slab */
 } gemm_scratch;
 
 /* A slab of a block: c[i0 .. i0+rows, j0 .. j0+cols], k0 .. k0+depth. */
@@ -141,49 +145,66 @@ static inline void gemm_pack(tile_elem *panel, int width, const gemm_side *side,
     }
 }
 
-/* c's tile at (i, j) from its sums. Whole rows of a tile have a loop of their own, of fixed length,
- * because that one becomes vectors. */
-static void gemm_store(const gemm_call *g, const float *sums, int64_t i, int64_t j)
+/* A row of a tile, into c. These become vectors when n is a constant. */
+static inline void gemm_row_act(tt_bf16 *restrict c, const float *restrict sums,
+                                const float *restrict bias, int64_t n)
 {
-    int64_t rows = tt_min(TILE_ROWS, g->a.extent - i);
-    int64_t cols = tt_min(TILE_COLS, g->b.extent - j);
+    for (int64_t j = 0; j < n; j++) {
+        c[j] = tt_bf16_of_f32(sums[j] + bias[j]);
+    }
+}
+
+static inline void gemm_row_float(float *restrict c, const float *restrict sums, int64_t n)
+{
+    for (int64_t j = 0; j < n; j++) {
+        c[j] = sums[j];
+    }
+}
+
+static inline void gemm_row_add(float *restrict c, const float *restrict sums, int64_t n)
+{
+    for (int64_t j = 0; j < n; j++) {
+        c[j] += sums[j];
+    }
+}
+
+/* c's tile at (i, j), `cols` wide, from its sums. */
+static inline void gemm_store_tile(const gemm_call *g, const float *sums, int64_t i, int64_t j,
+                                   int64_t cols)
+{
+    int64_t rows = tt_min(TILE_ROWS, g->a.extent - i), width = g->b.extent;
+    tt_bf16 *act = (tt_bf16 *)g->c + i * width + j;
+    float *real = (float *)g->c + i * width + j;
     float bias[TILE_COLS] = {0};
-    if (g->bias != NULL) {
-        for (int64_t n = 0; n < cols; n++) {
+    switch (g->finish) {
+    case GEMM_ACT:
+        for (int64_t n = 0; g->bias != NULL && n < cols; n++) {
             bias[n] = tt_f32_of_bf16(g->bias[j + n]);
         }
-    }
-    for (int64_t m = 0; m < rows; m++, sums += TILE_COLS) {
-        int64_t at = (i + m) * g->b.extent + j;
-        tt_bf16 *act = (tt_bf16 *)g->c + at;
-        float *real = (float *)g->c + at;
-        switch (g->finish) {
-        case GEMM_ACT:
-            if (cols == TILE_COLS) {
-                for (int n = 0; n < TILE_COLS; n++) {
-                    act[n] = tt_bf16_of_f32(sums[n] + bias[n]);
-                }
-            } else {
-                for (int64_t n = 0; n < cols; n++) {
-                    act[n] = tt_bf16_of_f32(sums[n] + bias[n]);
-                }
-            }
-            break;
-        case GEMM_FLOAT:
-            memcpy(real, sums, sizeof(float) * (size_t)cols);
-            break;
-        case GEMM_ADD:
-            if (cols == TILE_COLS) {
-                for (int n = 0; n < TILE_COLS; n++) {
-                    real[n] += sums[n];
-                }
-            } else {
-                for (int64_t n = 0; n < cols; n++) {
-                    real[n] += sums[n];
-                }
-            }
-            break;
+        for (int64_t m = 0; m < rows; m++) {
+            gemm_row_act(act + m * width, sums + m * TILE_COLS, bias, cols);
         }
+        break;
+    case GEMM_FLOAT:
+        for (int64_t m = 0; m < rows; m++) {
+            gemm_row_float(real + m * width, sums + m * TILE_COLS, cols);
+        }
+        break;
+    case GEMM_ADD:
+        for (int64_t m = 0; m < rows; m++) {
+            gemm_row_add(real + m * width, sums + m * TILE_COLS, cols);
+        }
+        break;
+    }
+}
+
+static void gemm_store(const gemm_call *g, const float *sums, int64_t i, int64_t j)
+{
+    int64_t cols = g->b.extent - j;
+    if (cols >= TILE_COLS) {
+        gemm_store_tile(g, sums, i, j, TILE_COLS);
+    } else {
+        gemm_store_tile(g, sums, i, j, cols);
     }
 }
 
@@ -192,6 +213,9 @@ static void gemm_pack_slab(const gemm_call *g, const gemm_scratch *s, const gemm
 {
     int64_t a_panels = tt_ceil_div(slab->rows, TILE_ROWS);
     int64_t b_panels = tt_ceil_div(slab->cols, TILE_COLS);
+    if (slab->i0 > 0 || slab->j0 > 0 || slab->k0 > 0) {
+#pragma omp barrier /* until here someone may read the panels of the slab before */
+    }
 #pragma omp for schedule(static)
     for (int64_t p = 0; p < a_panels + b_panels; p++) {
         if (p < a_panels) {
@@ -215,7 +239,7 @@ static void gemm_task(const gemm_call *g, const gemm_scratch *s, const gemm_slab
         for (int64_t m = i; m < i_end; m += TILE_ROWS) {
             _Alignas(TT_ALIGN) float here[TILE];
             float *sums =
-                slab->first && slab->last ? here : s->sums + m * GEMM_COLS + n * TILE_ROWS;
+                slab->first && slab->last ? here : s->sums + n * s->block_rows + m * TILE_COLS;
             tile_multiply(sums, s->a + m * GEMM_DEPTH, s->b + n * GEMM_DEPTH, depth, !slab->first);
             if (slab->last) {
                 gemm_store(g, sums, slab->i0 + m, slab->j0 + n);
@@ -224,13 +248,13 @@ static void gemm_task(const gemm_call *g, const gemm_scratch *s, const gemm_slab
     }
 }
 
-/* Called by the whole team; returns when all sums are done. Tasks go to whoever is free, because
- * cores are seldom equally fast. */
+/* Called by the whole team; returns when the caller's part is done. Tasks go to whoever is free,
+ * because cores are seldom equally fast. */
 static void gemm_multiply_slab(const gemm_call *g, const gemm_scratch *s, const gemm_slab *slab)
 {
     int64_t across = tt_ceil_div(slab->cols, TASK_COLS);
     int64_t tasks = tt_ceil_div(slab->rows, TASK_ROWS) * across;
-#pragma omp for schedule(dynamic)
+#pragma omp for schedule(dynamic) nowait
     for (int64_t t = 0; t < tasks; t++) {
         int64_t i = t / across * TASK_ROWS, j = t % across * TASK_COLS;
         gemm_task(g, s, slab, i, tt_min(i + TASK_ROWS, slab->rows), j,
@@ -258,9 +282,8 @@ static void gemm_block(const gemm_call *g, const gemm_scratch *s, gemm_slab slab
 static void gemm_run(const tt_ctx *ctx, gemm_call g)
 {
     gemm_scratch s = gemm_scratch_of(ctx);
-    /* Waking a team costs some microseconds; below this work it costs more than it gives. */
     double work = (double)g.a.extent * (double)g.b.extent * (double)g.depth;
-    int threads = work < 65536.0 * 8.0 ? 1 : ctx->threads;
+    int threads = work < ALONE ? 1 : ctx->threads;
 #pragma omp parallel num_threads(threads)
     for (int64_t j = 0; j < g.b.extent; j += GEMM_COLS) {
         for (int64_t i = 0; i < g.a.extent; i += s.block_rows) {

@@ -1,0 +1,223 @@
+/* test_invariants.c: what layout must not change, bit for bit, for every table.
+ *
+ * A miniature step runs every operation on B sequences, then again in other ways: on 1, 2 and 3
+ * threads; sequence by sequence, as another micro-batch size or rank count would. Outputs per row
+ * must agree in every bit, and so must accumulators, because leaves are added in order. Dropout is
+ * on: masks belong to samples, not to places in a batch. */
+#include "kernels/kernels_impl.h"
+#include "rig.h"
+
+enum { B = 3, H = 2, G = 1, D = 9, C = 18, F = 37, V = 70, QKV = (H + 2 * G) * D };
+
+typedef struct arrays {
+    int64_t T;
+    int32_t *token, *target;
+    void *wte, *wpe, *gain, *bias, *w_qkv, *b_qkv, *w_fc, *wide_bias, *d_in; /* in */
+    void *x, *n, *qkv, *o, *res, *fc, *act, *d_head, *d_fc, *d_act, *d_qkv, *d_res, *d_norm;
+    float *mean, *rstd, *lse, *row_loss;
+    float *gwte, *gwpe, *ggain, *gbias, *gw_fc, *gb_fc, *gw_head;
+    double loss;
+    int64_t count;
+} arrays;
+
+/* Name, elements per sequence, is float. Outputs by row. */
+#define ROWS(X)                                                                              \
+    X(x, T *C, 0)                                                                            \
+    X(n, T *C, 0)                                                                            \
+    X(qkv, T *QKV, 0) X(o, T *H *D, 0) X(res, T *C, 0) X(fc, T *F, 0) X(act, T *F, 0)        \
+        X(d_head, T *C, 0) X(d_fc, T *F, 0) X(d_act, T *F, 0) X(d_qkv, T *QKV, 0)            \
+            X(d_res, T *C, 0) X(d_norm, T *C, 0) X(mean, T, 1) X(rstd, T, 1) X(lse, H *T, 1) \
+                X(row_loss, T, 1)
+#define SUMS(X) \
+    X(gwte, V *C) X(gwpe, T *C) X(ggain, C) X(gbias, C) X(gw_fc, F *C) X(gb_fc, F) X(gw_head, V *C)
+
+static void open_arrays(rig *r, arrays *a, int64_t T)
+{
+    r->stream = 0; /* the same inputs each time */
+    a->T = T;
+    a->token = rig_tokens(r, B * T, V);
+    a->target = rig_tokens(r, B * T, V);
+    for (int64_t i = 0; i < B * T; i += 5) {
+        a->target[i] = -1;
+    }
+    a->wte = rig_random(r, V * C, 1);
+    a->wpe = rig_random(r, T * C, 1);
+    a->gain = rig_random(r, C, 1);
+    a->bias = rig_random(r, C, 1);
+    a->w_qkv = rig_random(r, QKV * C, 0.3);
+    a->b_qkv = rig_random(r, QKV, 1);
+    a->w_fc = rig_random(r, F * C, 0.3);
+    a->wide_bias = rig_random(r, F, 1);
+    a->d_in = rig_random(r, B * T * C, 1);
+#define TAKE_ROWS(name, size, is_float) \
+    a->name = rig_block((size_t)(B * (size)) * (is_float ? sizeof(float) : rig_size(r)));
+#define TAKE_SUM(name, size) a->name = rig_floats(r, size, 1);
+    ROWS(TAKE_ROWS)
+    SUMS(TAKE_SUM)
+    a->loss = 0;
+    a->count = 0;
+}
+
+static void close_arrays(arrays *a)
+{
+#define FREE_ROWS(name, size, is_float) free(a->name);
+#define FREE_SUM(name, size) free(a->name);
+    ROWS(FREE_ROWS)
+    SUMS(FREE_SUM)
+    free(a->token), free(a->target), free(a->wte), free(a->wpe), free(a->gain), free(a->bias);
+    free(a->w_qkv), free(a->b_qkv), free(a->w_fc), free(a->wide_bias), free(a->d_in);
+}
+
+static void *at(const rig *r, void *array, int64_t element)
+{
+    return (char *)array + (size_t)element * rig_size(r);
+}
+
+/* Every operation on sequences b .. b + count - 1. */
+static void step(rig *r, arrays *a, int64_t b, int64_t count)
+{
+    static const int64_t samples[B] = {17, 4, 123456789012};
+    tt_dropout drop = rig_dropout(0.2, samples + b);
+    tt_ctx *ctx = &r->ctx;
+    const tt_ops *k = &r->ops;
+    int64_t T = a->T, M = count * T, m = b * T;
+    const int32_t *token = a->token + m, *target = a->target + m;
+    void *x = at(r, a->x, m * C), *n = at(r, a->n, m * C), *qkv = at(r, a->qkv, m * QKV);
+    void *o = at(r, a->o, m * H * D), *res = at(r, a->res, m * C), *fc = at(r, a->fc, m * F);
+    void *act = at(r, a->act, m * F), *d_head = at(r, a->d_head, m * C);
+    void *d_fc = at(r, a->d_fc, m * F), *d_act = at(r, a->d_act, m * F);
+    void *d_qkv = at(r, a->d_qkv, m * QKV), *d_res = at(r, a->d_res, m * C);
+    void *d_norm = at(r, a->d_norm, m * C), *d_in = at(r, a->d_in, m * C);
+    float *mean = a->mean + m, *rstd = a->rstd + m, *lse = a->lse + b * H * T;
+    k->embed(ctx, x, a->wte, a->wpe, token, count, T, C, &drop);
+    k->norm(ctx, n, mean, rstd, x, a->gain, a->bias, M, C);
+    k->gemm_nt(ctx, qkv, n, a->w_qkv, a->b_qkv, M, QKV, C);
+    k->attention(ctx, o, lse, qkv, count, T, H, G, D, 160, &drop);
+    k->residual(ctx, res, x, o, count, T, C, &drop);
+    k->gemm_nt(ctx, fc, res, a->w_fc, a->wide_bias, M, F, C);
+    k->gelu(ctx, act, fc, M * F);
+    k->head_loss(ctx, &a->loss, &a->count, a->row_loss + m, d_head, a->gw_head, res, a->wte, target,
+                 M, V, V - 3, C, T, 1);
+    k->residual_grad(ctx, d_res, d_head, count, T, C, &drop);
+    k->attention_grad(ctx, d_qkv, d_res, o, qkv, lse, count, T, H, G, D, 160, &drop);
+    k->gemm_nt(ctx, d_act, d_in, a->w_fc, NULL, M, F, C);
+    k->gelu_grad(ctx, d_fc, d_act, fc, M * F);
+    k->gemm_nn(ctx, d_norm, d_fc, a->w_fc, M, F, C);
+    k->gemm_tn(ctx, a->gw_fc, d_fc, n, M, F, C, T);
+    k->bias_grad(ctx, a->gb_fc, d_fc, M, F, T);
+    k->norm_grad(ctx, d_norm, a->ggain, a->gbias, d_in, x, a->gain, mean, rstd, M, C, T);
+    k->embed_grad(ctx, a->gwte, a->gwpe, d_norm, token, count, T, C, &drop);
+}
+
+static void assert_same(const rig *r, const arrays *a, const arrays *other, const char *how)
+{
+    int64_t T = a->T;
+#define SAME(array, bytes)                                                                        \
+    ck_assert_msg(memcmp(a->array, other->array, bytes) == 0, "%s %s: %s differs %s", r->ops.isa, \
+                  tt_formats[r->ops.format].name, #array, how);
+#define SAME_ROWS(array, size, is_float) \
+    SAME(array, (size_t)(B * (size)) * (is_float ? sizeof(float) : rig_size(r)))
+#define SAME_SUM(array, size) SAME(array, (size_t)(size) * sizeof(float))
+    ROWS(SAME_ROWS)
+    SUMS(SAME_SUM)
+    ck_assert_msg(a->loss == other->loss, "%s: loss differs %s", r->ops.isa, how);
+    ck_assert_int_eq(a->count, other->count);
+}
+
+/* OpenBLAS's panels hold whole sequences only when T is a multiple of 64 (see blas.c). */
+static bool rows_keep_their_bits(const rig *r, int64_t T)
+{
+    return T % 64 == 0 || strcmp(r->ops.from[TT_OP_gemm_nt], "openblas") != 0;
+}
+
+static void layouts(rig *r)
+{
+    static const int64_t lengths[] = {1, 7, 37, 64, 128};
+    for (int i = 0; i < 5; i++) {
+        int64_t T = lengths[i];
+        arrays whole, other;
+        open_arrays(r, &whole, T);
+        step(r, &whole, 0, B);
+        for (int threads = 1; threads <= 3; threads += 2) {
+            rig team;
+            const char *isa = r->ops.isa;
+            rig_open(&team, r->ops.format, isa, threads);
+            open_arrays(&team, &other, T);
+            step(&team, &other, 0, B);
+            assert_same(r, &whole, &other, threads == 1 ? "on 1 thread" : "on 3 threads");
+            close_arrays(&other);
+            rig_close(&team);
+        }
+        if (rows_keep_their_bits(r, T)) {
+            open_arrays(r, &other, T);
+            for (int64_t b = 0; b < B; b++) {
+                step(r, &other, b, 1);
+            }
+            assert_same(r, &whole, &other, "sequence by sequence");
+            close_arrays(&other);
+            open_arrays(r, &other, T);
+            step(r, &other, 0, 2);
+            step(r, &other, 2, 1);
+            assert_same(r, &whole, &other, "as two and one");
+            close_arrays(&other);
+        }
+        close_arrays(&whole);
+    }
+}
+
+START_TEST(threads_and_splits)
+{
+    rig_each(layouts);
+}
+END_TEST
+
+/* Kernels over everything: any thread count, any cut of the range (adamw under ZeRO). */
+static void flat(rig *r)
+{
+    enum { N = 1003 };
+    tt_adamw update = {1e-2f, 0.9f, 0.95f, 1e-8f, 0.1f, 0.1f, 0.05f, 0.5f};
+    float *g = rig_floats(r, N, 1), *start = rig_floats(r, N, 1), *square = rig_floats(r, N, 1);
+    for (int i = 0; i < N; i++) {
+        square[i] *= square[i];
+    }
+    double sum = r->ops.sum_squares(&r->ctx, g, N);
+    float *state[2][3];
+    void *w[2];
+    for (int k = 0; k < 2; k++) {
+        state[k][0] = rig_copy(start, N * sizeof *g);
+        state[k][1] = rig_copy(g, N * sizeof *g);
+        state[k][2] = rig_copy(square, N * sizeof *g);
+        w[k] = rig_acts(r, N);
+        r->ctx.threads = 1 + k;
+        int64_t cut = k == 0 ? N : 129; /* not at the end of a block */
+        for (int64_t i = 0; i < N; i += cut) {
+            r->ops.adamw(&r->ctx, state[k][0] + i, state[k][1] + i, state[k][2] + i, at(r, w[k], i),
+                         g + i, cut < N - i ? cut : N - i, &update);
+        }
+        ck_assert(r->ops.sum_squares(&r->ctx, g, N) == sum);
+    }
+    for (int s = 0; s < 3; s++) {
+        ck_assert_mem_eq(state[0][s], state[1][s], N * sizeof *g);
+        free(state[0][s]), free(state[1][s]);
+    }
+    ck_assert_mem_eq(w[0], w[1], N * rig_size(r));
+    free(w[0]), free(w[1]), free(g), free(start), free(square);
+}
+
+START_TEST(ranges)
+{
+    rig_each(flat);
+}
+END_TEST
+
+static Suite *make_suite(void)
+{
+    Suite *suite = suite_create("invariants");
+    TCase *tests = tcase_create("invariants");
+    tcase_add_test(tests, threads_and_splits);
+    tcase_add_test(tests, ranges);
+    suite_add_tcase(suite, tests);
+    return suite;
+}
+
+TT_TEST_MAIN(make_suite)
