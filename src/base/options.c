@@ -106,7 +106,7 @@ const tt_option tt_options[] = {
         "0 = each rank holds the whole optimizer state; 1 = its share"),
     CHOICE(memory, recompute, "none", "none", TT_LAYOUT, "activations computed again in backward"),
 
-    INT(dist, bucket_mb, "25", 1, 1024, TT_LAYOUT, "largest piece of one reduction, MiB"),
+    INT(dist, bucket_mb, "25", 1, 1024, TT_LAYOUT, "largest piece of one reduction, 10^6 bytes"),
 
     STRING(run, dir, "runs/default", TT_FREE, "folder of checkpoints and metrics"),
     INT(run, steps, NULL, 1, NO_END, TT_FREE, "optimizer steps of the whole run"),

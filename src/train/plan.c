@@ -12,8 +12,8 @@
 const char *const tt_component_names[TT_MEM_COMPONENTS] = {"weights",     "gradients", "optimizer",
                                                            "activations", "workspace", "batch"};
 
-/* Derived values go back into the configuration, so that what is stored in a checkpoint says what was
- * run, and a resumed run compares like with like. */
+/* Derived values go back into the configuration, so that what is stored in a checkpoint says what
+ * was run, and a resumed run compares like with like. */
 static void fill_in(tt_blueprint *p)
 {
     p->config.model.kv_heads = p->shape.G;
@@ -55,7 +55,8 @@ static void make_plan(tt_blueprint *p, int rank, int ranks, int threads)
     if (ranks > 1) { /* one call a bucket each way, the agreement and the record's times */
         plan->wire_calls = tt_mul(p->buckets.count, gather ? 2 : 1) + 2;
         plan->wire_bytes =
-            tt_count(tt_bytes(N, sizeof(float)) + (gather ? tt_bytes(N, p->act_bytes) : 0));
+            tt_count(tt_bytes(N, sizeof(float)) + (gather ? tt_bytes(N, p->act_bytes) : 0) +
+                     tt_bytes(TT_STEP_SUMS + TT_STEP_MAXIMA, sizeof(double)));
     }
 }
 

@@ -1,11 +1,11 @@
 /* step.c: one optimizer step, in execution order, with the algebra in the right margin.
  *
- * Invariants: micro-batches 1..K-1 communicate nothing. Every rank makes the same collective calls in
- * every step, whatever happens to it: a rank that failed still reduces, and its failure rides in the
- * agreement. Nothing is allocated here.
+ * Invariants: micro-batches 1..K-1 communicate nothing. Every rank makes the same collective calls
+ * in every step, whatever happens to it: a rank that failed still reduces, and its failure rides in
+ * the agreement. Nothing is allocated here.
  *
- * Reads trainer memory and data/batch.h; writes weights, optimizer state, progress, one record; next:
- * metrics.c. */
+ * Reads trainer memory and data/batch.h; writes weights, optimizer state, progress, one record;
+ * next: metrics.c. */
 #include "tutti/train/step.h"
 
 #include <math.h>
@@ -18,8 +18,8 @@
 
 #include "train/train_impl.h"
 
-/* The final micro-batch's gradient of a stage is complete: its buckets can go. A reduction that fails
- * on one rank has failed on all (dist/reduce.h); the first error is kept. */
+/* The final micro-batch's gradient of a stage is complete: its buckets can go. A reduction that
+ * fails on one rank has failed on all (dist/reduce.h); the first error is kept. */
 typedef struct tt_tutti {
     tt_reduce *reduce;
     tt_code code;
@@ -94,9 +94,9 @@ static tt_code finish_record(tt_trainer *t, double start, const tt_wire *wire, t
                              tt_err *err)
 {
     const tt_plan *plan = &t->print.plan;
-    double most[] = {tt_seconds() - start, t->world->wire.seconds - wire->seconds,
-                     (double)tt_rss()};
-    tt_code rc = tt_max_f64(t->world, most, 3, err);
+    double most[TT_STEP_MAXIMA] = {tt_seconds() - start, t->world->wire.seconds - wire->seconds,
+                                   (double)tt_rss()};
+    tt_code rc = tt_max_f64(t->world, most, TT_STEP_MAXIMA, err);
     double seconds = fmax(most[0], 1e-9);
     record->step_ms = 1e3 * seconds;
     record->tokens_per_s = (double)record->tokens / seconds;
@@ -111,7 +111,9 @@ static tt_code finish_record(tt_trainer *t, double start, const tt_wire *wire, t
 
 /* What every rank must know before it may update: one reduction of a few doubles. */
 enum { SUM_LOSS, SUM_COUNT, SUM_SQUARES, SUM_NONFINITE, SUM_FAILED, SUM_STOP, SUMS };
+_Static_assert((int)SUMS == (int)TT_STEP_SUMS, "the plan counts them");
 
+/* clang-format off */
 tt_code tt_step(tt_trainer *t, const tt_request *request, tt_record *record, tt_err *err)
 {
     tt_code rc = TT_OK, mine = request->code;
@@ -127,29 +129,31 @@ tt_code tt_step(tt_trainer *t, const tt_request *request, tt_record *record, tt_
     tt_loss loss = {0, 0};
     tt_err own = request->err;
 
-    memset(t->gradient, 0, tt_bytes(print->params.total, sizeof(float))); /* g <- 0    */
+    memset(t->gradient, 0, tt_bytes(print->params.total, sizeof(float))); /* g <- 0               */
     inject_faults(t, step + 1);
     tt_reduce_begin(&t->reduce, t->world, &print->buckets, t->gradient);
 
-    for (int64_t k = 0; k < K && mine == TT_OK; k++) { /* m in 1..K  */
+    for (int64_t k = 0; k < K && mine == TT_OK; k++) {                    /* for m in 1..K:       */
         tt_batch *b = &t->batch;
-        mine = tt_batch_fill(b, &t->sampler, &print->split, step, k, rank, &own); /* x,y <- D   */
-        if (mine != TT_OK) {
-            break;
+        mine = tt_batch_fill(b, &t->sampler, &print->split, step,         /* x, y <- D(m)         */
+                             k, rank, &own);
+        if (mine == TT_OK) {
+            tt_model_train(t->model, b->token, b->target,                 /* l <- l + sum nll     */
+                           b->sample, b->B, b->T,                         /* g <- g + dl/dtheta   */
+                           (uint64_t)config->run.seed, step, micro_scale(b, bad_norm),
+                           &loss, k == K - 1 ? stage_ready : NULL,        /* last m: tutti        */
+                           &tutti);
         }
-        tt_model_train(t->model, b->token, b->target, b->sample, b->B, b->T,       /* l += nll   */
-                       (uint64_t)config->run.seed, step, micro_scale(b, bad_norm), /* g += dl/d. */
-                       &loss, k == K - 1 ? stage_ready : NULL, &tutti);            /* last: sum  */
     }
     TT_TRY(tutti.code);
-    TT_TRY(tt_reduce_finish(&t->reduce, err)); /* G <- sum g */
+    TT_TRY(tt_reduce_finish(&t->reduce, err));                            /* G <- sum over ranks  */
 
     double sum[SUMS] = {[SUM_LOSS] = loss.sum,
                         [SUM_COUNT] = (double)loss.count,
                         [SUM_FAILED] = mine != TT_OK,
                         [SUM_STOP] = request->stop};
-    measure_gradient(t, &sum[SUM_SQUARES], &sum[SUM_NONFINITE]); /* ||G_r||^2  */
-    TT_TRY(tt_sum_f64(t->world, sum, SUMS, err));                /* agreement  */
+    measure_gradient(t, &sum[SUM_SQUARES], &sum[SUM_NONFINITE]);          /* ||G_r||^2, finite?   */
+    TT_TRY(tt_sum_f64(t->world, sum, SUMS, err));                         /* one agreement        */
     if (sum[SUM_FAILED] > 0) {
         *err = own;
         rc = tt_agree(t->world, mine, err);
@@ -157,39 +161,35 @@ tt_code tt_step(tt_trainer *t, const tt_request *request, tt_record *record, tt_
     }
 
     const double count = sum[SUM_COUNT], divisor = bad_norm || count == 0 ? 1 : count;
-    const double norm = sqrt(sum[SUM_SQUARES]) / divisor; /* ||G/tokens|| */
-    const double clip = tt_clip_factor(norm, config->optim.clip);
     const bool finite = sum[SUM_NONFINITE] == 0 && isfinite(sum[SUM_LOSS]);
+    const double norm = finite ? sqrt(sum[SUM_SQUARES]) / divisor : NAN;  /* ||G / tokens||       */
+    const double clip = tt_clip_factor(norm, config->optim.clip);
     const bool update = finite && count > 0;
     t->progress.step++;
     t->progress.tokens_seen += (int64_t)count;
     t->progress.skips = finite ? 0 : t->progress.skips + 1;
     if (update) {
         t->progress.updates++;
-        update_shard(t, lr, clip / divisor); /* theta_r <- AdamW     */
-        if (config->memory.zero > 0) {       /* theta <- all theta_r */
-            TT_TRY(tt_gather(t->world, &print->buckets, t->weights, print->act_bytes, err));
+        update_shard(t, lr, clip / divisor);                              /* theta_r <- AdamW     */
+        if (config->memory.zero > 0) {
+            TT_TRY(tt_gather(t->world, &print->buckets, t->weights,       /* theta <- all theta_r */
+                             print->act_bytes, err));
         }
     }
 
-    *record = (tt_record){
-        .step = t->progress.step, /* one record */
-        .loss = count > 0 ? sum[SUM_LOSS] / count : 0,
-        .tokens = (int64_t)count,
-        .tokens_seen = t->progress.tokens_seen,
-        .lr = lr,
-        .grad_norm = norm,
-        .clipped =
-            update && clip<1, .skipped = !update, .loss_scale = 1,
-                           .nonfinite = (int64_t)sum[SUM_NONFINITE], .stop = sum[SUM_STOP]> 0};
-    TT_TRY(finish_record(t, start, &wire, record, err));
-    if (t->progress.skips > config->optim.max_skips) {
-        rc = tt_fail(err, TT_EWORLD,
-                     "step %lld: %lld steps in a row had non-finite gradients (optim.max_skips: "
-                     "%lld); stopped, the last checkpoint is untouched",
-                     (long long)record->step, (long long)t->progress.skips,
-                     (long long)config->optim.max_skips);
-    }
+    *record = (tt_record){.step = t->progress.step,                       /* one record           */
+                          .loss = count > 0 ? sum[SUM_LOSS] / count : 0,
+                          .tokens = (int64_t)count,
+                          .tokens_seen = t->progress.tokens_seen,
+                          .lr = lr,
+                          .grad_norm = norm,
+                          .clipped = update && clip < 1,
+                          .skipped = !update,
+                          .loss_scale = 1,
+                          .nonfinite = (int64_t)sum[SUM_NONFINITE],
+                          .stop = sum[SUM_STOP] > 0};
+    rc = finish_record(t, start, &wire, record, err);
 out:
     return rc;
 }
+/* clang-format on */

@@ -30,6 +30,10 @@ typedef enum tt_component {
 
 extern const char *const tt_component_names[TT_MEM_COMPONENTS];
 
+/* Doubles that the ranks of a step agree on beside the vectors: sums before the update, then maxima of
+ * times and memory (train/step.c). */
+enum { TT_STEP_SUMS = 6, TT_STEP_MAXIMA = 3 };
+
 typedef struct tt_plan {
     size_t bytes[TT_MEM_COMPONENTS]; /* of this rank */
     size_t total;                    /* sum of bytes */

@@ -17,7 +17,7 @@ typedef struct tt_record {
     double loss;    /* mean over the step's valid targets, nats */
     int64_t tokens; /* valid targets of the step, all ranks */
     int64_t tokens_seen;
-    double lr, grad_norm; /* norm of the mean gradient before clipping */
+    double lr, grad_norm; /* norm of the mean gradient before clipping; NaN: not finite */
     bool clipped, skipped;
     double loss_scale;
     int64_t nonfinite; /* gradient elements that are not finite, all ranks */
