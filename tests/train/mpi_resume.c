@@ -1,0 +1,383 @@
+/* mpi_resume.c: a run that was interrupted is the run that was not. */
+#define TT_MPI_TEST
+#include <glob.h>
+#include <signal.h>
+
+#include "train_test.h"
+
+enum { FIRST = 3, SECOND = 3 };
+
+static tt_config resume_config(const char *run)
+{
+    tt_config config = tiny_config(run);
+    set(&config, "batch.sequences", "12");
+    set(&config, "model.dropout", "0.1");
+    set(&config, "data.mode", "documents");
+    set(&config, "optim.warmup", "2");
+    return config;
+}
+
+static void steps(tt_trainer *t, int count)
+{
+    tt_record record;
+    for (int i = 0; i < count; i++) {
+        step_once(t, &record);
+    }
+}
+
+/* Opens, makes some steps, saves, closes. */
+static void first_part(const tt_config *config, tt_world *world)
+{
+    tt_trainer t;
+    open_trainer(&t, config, world);
+    steps(&t, FIRST);
+    must(tt_state_save(&t, &err_));
+    tt_trainer_close(&t);
+}
+
+static bool moments_are_zero(const tt_trainer *t)
+{
+    for (int64_t i = 0; i < t->print.shard.elements; i++) {
+        if (t->m[i] != 0 || t->v[i] != 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Refused on all ranks with this code, naming these words. */
+static void refused(const tt_config *config, tt_code wanted, const char *words)
+{
+    tt_trainer t;
+    tt_err err = {TT_OK, ""};
+    tt_code rc = tt_trainer_open(&t, config, &tt_test_world, &quiet, &err);
+    ck_assert_msg(everywhere(rc == wanted), "code %d: %s", rc, err.text);
+    ck_assert_msg(everywhere(strstr(err.text, words) != NULL), "\"%s\" not in: %s", words,
+                  err.text);
+}
+
+/* Six steps are three, a restart, and three, bit for bit; also when the restart cuts the optimizer's
+ * state differently. */
+static const struct {
+    const char *compute;
+    int before, after; /* ZeRO stages of the interrupted run */
+} restarts[] = {{"fp32", 0, 0}, {"fp32", 1, 1}, {"fp32", 0, 1}, {"bf16", 1, 0}, {"bf16", 1, 1}};
+
+START_TEST(resumed_is_uninterrupted)
+{
+    tt_config whole = resume_config("whole"), config = resume_config("resumed");
+    tt_trainer one, two;
+    int64_t met = 0, all = 0;
+    set(&whole, "run.resume", "never");
+    set(&whole, "precision.compute", "%s", restarts[_i].compute);
+    set(&config, "precision.compute", "%s", restarts[_i].compute);
+    set(&config, "memory.zero", "%d", restarts[_i].before);
+    set(&config, "run.dir", "%s", in_folder("resumed-%d", _i));
+    first_part(&config, &tt_test_world);
+
+    set(&config, "run.resume", "must");
+    set(&config, "memory.zero", "%d", restarts[_i].after);
+    open_trainer(&two, &config, &tt_test_world);
+    open_trainer(&one, &whole, &tt_test_world);
+    steps(&one, FIRST);
+    ck_assert(everywhere(same_state(&one, &two))); /* as loaded */
+    steps(&one, SECOND);
+    steps(&two, SECOND);
+    ck_assert(everywhere(two.progress.step == FIRST + SECOND && two.progress.tokens_seen > 0));
+    ck_assert(everywhere(same_state(&one, &two)));
+    ck_assert(same_shards(&one, one.m, &two, two.m, &met));
+    MPI_Allreduce(&met, &all, 1, MPI_INT64_T, MPI_SUM, MPI_COMM_WORLD);
+    ck_assert_int_ge(all, one.print.params.total); /* whole.zero 1: each element on some rank */
+    tt_trainer_close(&one);
+    tt_trainer_close(&two);
+}
+END_TEST
+
+/* The file knows nothing of ranks: a single rank reads what these ranks saved, bit for bit, and goes
+ * on with the same run; and these ranks with what a single rank saved. */
+START_TEST(another_rank_count_continues_the_same_run)
+{
+    tt_config config = resume_config("ranks"), own = alone_config(&config, 12);
+    tt_trainer one, two;
+    tt_record record, alone_record;
+    first_part(&config, &tt_test_world);
+    snprintf(own.run.dir, sizeof own.run.dir, "%s", config.run.dir);
+    set(&config, "run.resume", "must");
+    set(&own, "run.resume", "must");
+    open_trainer(&one, &config, &tt_test_world);
+    open_trainer(&two, &own, &alone);
+    ck_assert(everywhere(same_state(&one, &two)));
+    for (int i = 0; i < SECOND; i++) {
+        step_once(&one, &record);
+        step_once(&two, &alone_record);
+        ck_assert(everywhere(apart(record.loss, alone_record.loss) <= 1e-6));
+        ck_assert(everywhere(record.lr == alone_record.lr && record.tokens == alone_record.tokens));
+    }
+    ck_assert(everywhere(same_progress(&one, &two)));
+    float *a = weights_of(&one), *b = weights_of(&two);
+    ck_assert(everywhere(l2_apart(a, 1, b, 1, one.print.params.total) <= 1e-5));
+    free(a);
+    free(b);
+
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (tt_test_world.rank == 0) { /* step 6, by one rank, for all */
+        tt_err err;
+        ck_assert_int_eq(tt_state_save(&two, &err), TT_OK);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    tt_trainer_close(&one);
+    open_trainer(&one, &config, &tt_test_world);
+    ck_assert(everywhere(one.progress.step == FIRST + SECOND));
+    /* The yardsticks of the ranks are alike, so each compares with its own. */
+    ck_assert(everywhere(same_state(&one, &two)));
+    tt_trainer_close(&one);
+    tt_trainer_close(&two);
+}
+END_TEST
+
+static bool exists(const char *path)
+{
+    struct stat s;
+    return stat(path, &s) == 0;
+}
+
+/* The one folder below dir whose name begins with "earlier-"; "" when there is none or more. */
+static void earlier_folder(const char *dir, char out[PATH_ROOM])
+{
+    char pattern[TT_PATH + 16];
+    glob_t found;
+    snprintf(pattern, sizeof pattern, "%s/earlier-*", dir);
+    out[0] = '\0';
+    if (glob(pattern, 0, NULL, &found) == 0 && found.gl_pathc == 1) {
+        snprintf(out, PATH_ROOM, "%s", found.gl_pathv[0]);
+    }
+    globfree(&found);
+}
+
+START_TEST(resume_says_how_to_begin)
+{
+    tt_config config = resume_config("how");
+    tt_trainer t;
+    char aside[PATH_ROOM];
+    set(&config, "run.resume", "must");
+    refused(&config, TT_EUSER, "run.resume is must");
+
+    set(&config, "run.resume", "auto");
+    open_trainer(&t, &config, &tt_test_world);
+    ck_assert(everywhere(t.progress.step == 0 && moments_are_zero(&t)));
+    tt_trainer_close(&t);
+    first_part(&config, &tt_test_world); /* auto, nothing there: from the start */
+    open_trainer(&t, &config, &tt_test_world);
+    ck_assert(everywhere(t.progress.step == FIRST && !moments_are_zero(&t)));
+    tt_trainer_close(&t);
+
+    /* never: begins anew; the earlier run's files are moved, others stay. */
+    if (tt_test_world.rank == 0) {
+        write_text(in_folder("how/metrics.jsonl"), "{\"step\": 1}\n", 12);
+        write_text(in_folder("how/notes.txt"), "mine", 4);
+    }
+    set(&config, "run.resume", "never");
+    open_trainer(&t, &config, &tt_test_world);
+    ck_assert(everywhere(t.progress.step == 0 && t.progress.tokens_seen == 0));
+    tt_trainer_close(&t);
+    earlier_folder(config.run.dir, aside);
+    ck_assert(everywhere(aside[0] != '\0'));
+    char path[2 * PATH_ROOM];
+    snprintf(path, sizeof path, "%s/step-%08d.h5", aside, FIRST);
+    ck_assert(everywhere(exists(path)));
+    snprintf(path, sizeof path, "%s/metrics.jsonl", aside);
+    ck_assert(everywhere(exists(path) && exists(in_folder("how/notes.txt"))));
+    ck_assert(everywhere(!exists(in_folder("how/step-%08d.h5", FIRST))));
+    ck_assert(everywhere(!exists(in_folder("how/metrics.jsonl"))));
+}
+END_TEST
+
+/* What is learned may not change; how the work is split may. */
+START_TEST(changes_are_refused_by_name_or_allowed)
+{
+    static const char *const trajectory[][2] = {
+        {"optim.lr", "2e-3"},     {"run.seed", "7"},         {"data.mode", "stream"},
+        {"model.dropout", "0.2"}, {"batch.sequences", "24"}, {"precision.compute", "bf16"}};
+    static const char *const layout[][2] = {
+        {"memory.zero", "0"}, {"dist.bucket_mb", "2"}, {"run.steps", "60"}, {"run.keep", "1"}};
+    tt_config config = resume_config("changes");
+    tt_trainer t;
+    first_part(&config, &tt_test_world);
+    for (size_t i = 0; i < sizeof trajectory / sizeof *trajectory; i++) {
+        tt_config other = config;
+        set(&other, trajectory[i][0], "%s", trajectory[i][1]);
+        refused(&other, TT_EUSER, trajectory[i][0]);
+    }
+    tt_config other = config;
+    for (size_t i = 0; i < sizeof layout / sizeof *layout; i++) {
+        set(&other, layout[i][0], "%s", layout[i][1]);
+    }
+    set(&other, "batch.micro", "%d", 12 / tt_test_world.size);
+    open_trainer(&t, &other, &tt_test_world);
+    ck_assert(everywhere(t.progress.step == FIRST));
+    tt_trainer_close(&t);
+
+    other = config;
+    set(&other, "data.train", "%s", in_folder("more.h5"));
+    refused(&other, TT_EUSER, "same data");
+}
+END_TEST
+
+/* A start from another run's weights is a start: step 0, no moments, its own schedule. */
+START_TEST(init_from_takes_weights_only)
+{
+    tt_config config = resume_config("source"), fresh = resume_config("fresh");
+    tt_trainer source, t;
+    open_trainer(&source, &config, &tt_test_world);
+    steps(&source, FIRST);
+    must(tt_state_save(&source, &err_));
+    set(&fresh, "run.init_from", "%s", in_folder("source/step-%08d.h5", FIRST));
+    set(&fresh, "optim.lr", "5e-3");
+    set(&fresh, "memory.zero", "0");
+    open_trainer(&t, &fresh, &tt_test_world);
+    ck_assert(everywhere(t.progress.step == 0 && t.progress.updates == 0));
+    ck_assert(everywhere(t.progress.tokens_seen == 0 && moments_are_zero(&t)));
+    ck_assert(everywhere(same_weights(&t, &source)));
+    ck_assert(everywhere(same_shards(&t, t.master, &source, source.master, NULL)));
+    /* A checkpoint of its own goes before. */
+    steps(&t, 1);
+    must(tt_state_save(&t, &err_));
+    tt_trainer_close(&t);
+    open_trainer(&t, &fresh, &tt_test_world);
+    ck_assert(everywhere(t.progress.step == 1));
+    tt_trainer_close(&t);
+    tt_trainer_close(&source);
+
+    set(&fresh, "run.dir", "%s", in_folder("fresh-wide"));
+    set(&fresh, "model.channels", "12");
+    refused(&fresh, TT_EUSER, "wte");
+    set(&fresh, "run.init_from", "%s", in_folder("nowhere.h5"));
+    refused(&fresh, TT_EUSER, "nowhere.h5");
+}
+END_TEST
+
+/* The dump is the mean gradient, whole, whoever held which piece. */
+START_TEST(gradient_dump_is_the_mean)
+{
+    tt_config config = resume_config("dump");
+    tt_trainer t;
+    tt_record record;
+    set(&config, "run.dump_gradients", "%s", in_folder("dump.h5"));
+    open_trainer(&t, &config, &tt_test_world);
+    step_once(&t, &record);
+    must(tt_state_dump_gradients(&t, 1.0 / (double)record.tokens, &err_));
+
+    const tt_params *params = &t.print.params;
+    float *mean = calloc((size_t)params->total, sizeof *mean);
+    ck_assert_ptr_nonnull(mean);
+    tt_range range = {0, params->total};
+    int64_t local = 0;
+    const tt_shard all = {.count = 1, .range = &range, .local = &local, .elements = range.end};
+    const char *const group[] = {"grads"};
+    tt_rows rows;
+    must(tt_rows_make(&rows, params, &all, &local, 1, group, &mean, &err_));
+    tt_state state = {.tensors = rows.rows, .tensor = rows.row};
+    must(tt_ckpt_load(&tt_test_world, config.run.dump_gradients, &state, false, &err_));
+    bool same = true;
+    double squares = 0;
+    for (int64_t i = 0; i < params->total; i++) {
+        same = same && mean[i] == (float)(t.gradient[i] * (1.0 / (double)record.tokens));
+        squares += (double)mean[i] * mean[i];
+    }
+    ck_assert(everywhere(same));
+    ck_assert(everywhere(apart(sqrt(squares), record.grad_norm) <= 1e-6));
+    tt_rows_free(&rows);
+    free(mean);
+    tt_trainer_close(&t);
+}
+END_TEST
+
+/* The whole loop: stops at run.steps, goes on when there are more, says so when there are none. */
+START_TEST(run_goes_on_where_it_ended)
+{
+    tt_config config = resume_config("loop"), whole = resume_config("loop-whole");
+    tt_trainer one, two;
+    set(&config, "run.steps", "4");
+    set(&whole, "run.steps", "7");
+    for (tt_config *c = &config;; c = &whole) {
+        set(c, "optim.schedule", "constant");
+        set(c, "run.eval_every", "2");
+        set(c, "run.eval_sequences", "5");
+        set(c, "run.save_every", "3");
+        if (c == &whole) {
+            break;
+        }
+    }
+    open_trainer(&one, &config, &tt_test_world);
+    must(tt_trainer_run(&one, &err_));
+    ck_assert(everywhere(one.progress.step == 4));
+    tt_trainer_close(&one);
+    ck_assert(everywhere(exists(in_folder("loop/step-%08d.h5", 3))));
+    ck_assert(everywhere(exists(in_folder("loop/step-%08d.h5", 4))));
+    set(&config, "run.steps", "7");
+    open_trainer(&one, &config, &tt_test_world);
+    open_trainer(&two, &whole, &tt_test_world);
+    must(tt_trainer_run(&one, &err_));
+    must(tt_trainer_run(&two, &err_));
+    ck_assert(everywhere(one.progress.step == 7 && same_state(&one, &two)));
+    tt_trainer_close(&two);
+    tt_trainer_close(&one);
+    open_trainer(&one, &config, &tt_test_world); /* nothing left to do */
+    must(tt_trainer_run(&one, &err_));
+    ck_assert(everywhere(one.progress.step == 7));
+    tt_trainer_close(&one);
+}
+END_TEST
+
+/* A signal that one rank gets stops all after the step, saved; the next start goes on. */
+START_TEST(signal_stops_saved)
+{
+    tt_config config = resume_config("signal");
+    tt_trainer t;
+    tt_err err = {TT_OK, ""};
+    tt_signals_block();
+    open_trainer(&t, &config, &tt_test_world);
+    if (tt_test_world.rank == tt_test_world.size - 1) {
+        raise(SIGUSR1);
+    }
+    tt_code rc = tt_trainer_run(&t, &err);
+    ck_assert_msg(everywhere(rc == TT_ESTOP), "%d %s", rc, err.text);
+    ck_assert(everywhere(t.progress.step == 1 && exists(in_folder("signal/step-00000001.h5"))));
+    tt_trainer_close(&t);
+    open_trainer(&t, &config, &tt_test_world);
+    ck_assert(everywhere(t.progress.step == 1));
+    must(tt_trainer_run(&t, &err_));
+    ck_assert(everywhere(t.progress.step == 6));
+    tt_trainer_close(&t);
+}
+END_TEST
+
+static void setup(void)
+{
+    static const int more[] = {30, 60, 90, 120, 0};
+    open_folder();
+    if (tt_test_world.rank == 0) {
+        build_tokens("more.h5", more, 0.3);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
+static Suite *make_suite(void)
+{
+    Suite *suite = suite_create("train/resume");
+    TCase *tests = tcase_create("resume");
+    tcase_set_timeout(tests, 0);
+    tcase_add_unchecked_fixture(tests, setup, close_folder);
+    tcase_add_loop_test(tests, resumed_is_uninterrupted, 0, 5);
+    tcase_add_test(tests, another_rank_count_continues_the_same_run);
+    tcase_add_test(tests, resume_says_how_to_begin);
+    tcase_add_test(tests, changes_are_refused_by_name_or_allowed);
+    tcase_add_test(tests, init_from_takes_weights_only);
+    tcase_add_test(tests, gradient_dump_is_the_mean);
+    tcase_add_test(tests, run_goes_on_where_it_ended);
+    tcase_add_test(tests, signal_stops_saved);
+    suite_add_tcase(suite, tests);
+    return suite;
+}
+
+TT_MPI_TEST_MAIN(make_suite)

@@ -1,0 +1,283 @@
+/* train_test.h: what the tests of this layer share: a folder with tiny token files, a tiny model's
+ * configuration, trainers that run it, and comparisons.
+ *
+ * In a multi-rank test rank 0 makes the folder and its files, and all know its name. `alone` is a
+ * world of one rank: a trainer in it does by itself what a set of ranks does together, so every test
+ * has its yardstick in the same process. Its run folders are the rank's own. */
+#ifndef TRAIN_TEST_H
+#define TRAIN_TEST_H
+
+#include <ftw.h>
+#include <stdarg.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tutti/base/file.h"
+#include "tutti/base/narrow.h"
+#include "tutti/data/tokens.h"
+#include "tutti/train/evaluate.h"
+#include "tutti/train/infer.h"
+#include "tutti/train/metrics.h"
+#include "tutti/train/plan.h"
+#include "tutti/train/signals.h"
+#include "tutti/train/state.h"
+#include "tutti/train/step.h"
+#include "tutti/train/trainer.h"
+
+#include "tt_test.h"
+
+enum { PATH_ROOM = 512, CONTEXT = 8 };
+
+static char test_folder[256];      /* made by open_folder, removed by close_folder */
+static tt_log quiet = {.rank = 1}; /* says warnings only */
+static tt_world alone = {.rank = 0, .size = 1, .local_size = 1, .mask_size = 1};
+
+static inline int my_rank(void)
+{
+#ifdef TT_MPI_TEST
+    return tt_test_world.rank;
+#else
+    return 0;
+#endif
+}
+
+/* A condition that holds on every rank. */
+static inline bool everywhere(bool ok)
+{
+#ifdef TT_MPI_TEST
+    return tt_all(ok);
+#else
+    return ok;
+#endif
+}
+
+#define must(call)                                               \
+    do {                                                         \
+        tt_err err_ = {TT_OK, ""};                               \
+        bool ok_ = (call) == TT_OK;                              \
+        ck_assert_msg(everywhere(ok_), #call ": %s", err_.text); \
+    } while (0)
+
+/* --- files ------------------------------------------------------------------------------------ */
+
+/* Path in the test's folder, in one of eight static buffers that take turns. */
+__attribute__((format(printf, 1, 2))) static inline char *in_folder(const char *fmt, ...)
+{
+    static char path[8][PATH_ROOM];
+    static int turn;
+    char *out = path[turn++ % 8];
+    int length = snprintf(out, PATH_ROOM, "%s/", test_folder);
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(out + length, (size_t)(PATH_ROOM - length), fmt, args);
+    va_end(args);
+    return out;
+}
+
+static inline void write_text(const char *path, const char *text, size_t length)
+{
+    FILE *file = fopen(path, "wb");
+    ck_assert_ptr_nonnull(file);
+    ck_assert_uint_eq(fwrite(text, 1, length, file), length);
+    ck_assert_int_eq(fclose(file), 0);
+}
+
+/* Token file `name` of documents with the given lengths in bytes (0 ends the list), a part of them
+ * held out. The text is a fixed sequence of small letters. */
+static inline void build_tokens(const char *name, const int *length, double valid)
+{
+    char text[512], out[PATH_ROOM], input[PATH_ROOM];
+    tt_err err = {TT_OK, ""};
+    unsigned state = 12345;
+    snprintf(input, sizeof input, "%s", in_folder("corpus-%s", name));
+    snprintf(out, sizeof out, "%s", in_folder("%s", name));
+    ck_assert_int_eq(mkdir(input, 0777), 0);
+    for (int d = 0; length[d] > 0; d++) {
+        ck_assert_int_le(length[d], (int)sizeof text);
+        for (int i = 0; i < length[d]; i++) {
+            state = state * 1103515245u + 12345u;
+            text[i] = (char)('a' + (state >> 16) % 7);
+        }
+        write_text(in_folder("corpus-%s/%03d.txt", name, d), text, (size_t)length[d]);
+    }
+    char *inputs[] = {input};
+    tt_tokens_build build = {.out = out,
+                             .tokenizer = "bytes",
+                             .valid_fraction = valid,
+                             .seed = 1,
+                             .inputs = 1,
+                             .input = inputs};
+    tt_tokens_summary summary;
+    ck_assert_msg(tt_tokens_build_file(&build, &summary, &err) == TT_OK, "%s", err.text);
+}
+
+/* data.h5: documents of very different lengths and a held-out part. one.h5: exactly one window. */
+static inline void open_folder(void)
+{
+    static const int mixed[] = {3,  40, 1, 9, 17, 5,  2,  30, 8,  7, 1, 64, 4,
+                                11, 6,  2, 5, 90, 21, 13, 50, 10, 3, 8, 33, 0};
+    static const int one[] = {CONTEXT, 0};
+    if (my_rank() == 0) {
+        const char *base = getenv("TMPDIR");
+        snprintf(test_folder, sizeof test_folder, "%s/tutti-train-XXXXXX", base ? base : "/tmp");
+        ck_assert_ptr_nonnull(mkdtemp(test_folder));
+        build_tokens("data.h5", mixed, 0.3);
+        build_tokens("one.h5", one, 0);
+    }
+#ifdef TT_MPI_TEST
+    MPI_Bcast(test_folder, sizeof test_folder, MPI_CHAR, 0, MPI_COMM_WORLD);
+#endif
+}
+
+static inline int remove_entry(const char *path, const struct stat *s, int kind, struct FTW *ftw)
+{
+    (void)s, (void)kind, (void)ftw;
+    return remove(path);
+}
+
+static inline void close_folder(void)
+{
+#ifdef TT_MPI_TEST
+    MPI_Barrier(MPI_COMM_WORLD);
+#endif
+    if (my_rank() == 0) {
+        ck_assert_int_eq(nftw(test_folder, remove_entry, 16, FTW_DEPTH | FTW_PHYS), 0);
+    }
+}
+
+/* --- configurations and trainers -------------------------------------------------------------- */
+
+__attribute__((format(printf, 3, 4))) static inline void set(tt_config *config, const char *key,
+                                                             const char *fmt, ...)
+{
+    char value[PATH_ROOM];
+    tt_err err = {TT_OK, ""};
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(value, sizeof value, fmt, args);
+    va_end(args);
+    ck_assert_msg(tt_config_set(config, "test", key, value, &err) == TT_OK, "%s", err.text);
+}
+
+/* A model of odd sizes in FP32 on data.h5. eps: see configs/equivalence.yaml: the gradient of a key's
+ * bias is rounding noise, which a tiny eps makes into whole steps. */
+static inline tt_config tiny_config(const char *run)
+{
+    tt_config config;
+    tt_config_preset(&config);
+    set(&config, "model.layers", "2");
+    set(&config, "model.heads", "2");
+    set(&config, "model.channels", "10");
+    set(&config, "model.ffn", "21");
+    set(&config, "model.context", "%d", CONTEXT);
+    set(&config, "data.train", "%s", in_folder("data.h5"));
+    set(&config, "batch.micro", "1");
+    set(&config, "optim.lr", "1e-3");
+    set(&config, "optim.eps", "1e-5");
+    set(&config, "precision.compute", "fp32");
+    set(&config, "run.dir", "%s", in_folder("%s", run));
+    set(&config, "run.steps", "6");
+    set(&config, "run.threads", "1");
+    return config;
+}
+
+/* The same for a world of one on each rank: as many sequences, a folder of the rank's own. */
+static inline tt_config alone_config(const tt_config *config, int64_t sequences)
+{
+    tt_config own = *config;
+    set(&own, "batch.sequences", "%lld", (long long)sequences);
+    set(&own, "batch.micro", "%lld", (long long)sequences);
+    set(&own, "batch.accumulate", "1");
+    set(&own, "run.dir", "%s-alone-%d", config->run.dir, my_rank());
+    return own;
+}
+
+static inline void open_trainer(tt_trainer *trainer, const tt_config *config, tt_world *world)
+{
+    tt_err err = {TT_OK, ""};
+    tt_code rc = tt_trainer_open(trainer, config, world, &quiet, &err);
+    ck_assert_msg(everywhere(rc == TT_OK), "%s", err.text);
+}
+
+static inline void step_once(tt_trainer *trainer, tt_record *record)
+{
+    tt_err err = {TT_OK, ""};
+    tt_request request = {false, TT_OK, {TT_OK, ""}};
+    tt_code rc = tt_step(trainer, &request, record, &err);
+    ck_assert_msg(everywhere(rc == TT_OK), "%s", err.text);
+}
+
+/* --- comparisons ------------------------------------------------------------------------------ */
+
+static inline double apart(double a, double b)
+{
+    double size = fmax(fabs(a), fabs(b));
+    return size > 0 ? fabs(a - b) / size : 0;
+}
+
+/* ||a * scale_a - b * scale_b|| / ||b * scale_b||; NaN anywhere gives NaN, which is below nothing. */
+static inline double l2_apart(const float *a, double scale_a, const float *b, double scale_b,
+                              int64_t n)
+{
+    double difference = 0, size = 0;
+    for (int64_t i = 0; i < n; i++) {
+        double x = a[i] * scale_a, y = b[i] * scale_b;
+        difference += (x - y) * (x - y);
+        size += y * y;
+    }
+    return size > 0 ? sqrt(difference / size) : sqrt(difference);
+}
+
+/* The act weights as FP32; the caller frees. */
+static inline float *weights_of(tt_trainer *t)
+{
+    float *out = malloc(sizeof *out * (size_t)t->print.params.total);
+    ck_assert_ptr_nonnull(out);
+    t->ctx.ops->from_act(&t->ctx, out, t->weights, t->print.params.total);
+    return out;
+}
+
+/* Are two arrays of two trainers bit for bit the same where both hold elements? The trainers share
+ * their buckets; their ZeRO stages may differ. *met, when not NULL, counts the elements compared. */
+static inline bool same_shards(const tt_trainer *a, const float *of_a, const tt_trainer *b,
+                               const float *of_b, int64_t *met)
+{
+    const tt_shard *x = &a->print.shard, *y = &b->print.shard;
+    bool same = x->count == y->count;
+    int64_t count = 0;
+    for (int i = 0; i < x->count && same; i++) {
+        int64_t first = tt_max(x->range[i].first, y->range[i].first);
+        int64_t n = tt_min(x->range[i].end, y->range[i].end) - first;
+        if (n > 0) {
+            count += n;
+            same = memcmp(of_a + x->local[i] + (first - x->range[i].first),
+                          of_b + y->local[i] + (first - y->range[i].first),
+                          sizeof(float) * (size_t)n) == 0;
+        }
+    }
+    if (met) {
+        *met = count;
+    }
+    return same;
+}
+
+static inline bool same_progress(const tt_trainer *a, const tt_trainer *b)
+{
+    return memcmp(&a->progress, &b->progress, sizeof a->progress) == 0;
+}
+
+static inline bool same_weights(const tt_trainer *a, const tt_trainer *b)
+{
+    return a->print.params.total == b->print.params.total &&
+           memcmp(a->weights, b->weights, tt_bytes(a->print.params.total, a->print.act_bytes)) == 0;
+}
+
+/* Everything that influences the next step. */
+static inline bool same_state(const tt_trainer *a, const tt_trainer *b)
+{
+    return same_weights(a, b) && same_progress(a, b) &&
+           same_shards(a, a->master, b, b->master, NULL) && same_shards(a, a->m, b, b->m, NULL) &&
+           same_shards(a, a->v, b, b->v, NULL);
+}
+
+#endif
