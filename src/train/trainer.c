@@ -209,6 +209,19 @@ out:
     return rc;
 }
 
+/* A run that learns nothing any more stops, after its last step has been recorded. */
+static tt_code check_skips(const tt_trainer *t, tt_err *err)
+{
+    const int64_t most = t->print.config.optim.max_skips;
+    if (t->progress.skips <= most) {
+        return TT_OK;
+    }
+    return tt_fail(err, TT_EWORLD,
+                   "step %lld: %lld steps in a row had non-finite gradients (optim.max_skips: "
+                   "%lld); stopped, the last checkpoint is untouched",
+                   (long long)t->progress.step, (long long)t->progress.skips, (long long)most);
+}
+
 /* After the last step: what was planned beside what was used. */
 static void report_memory(tt_trainer *t)
 {
@@ -257,6 +270,7 @@ tt_code tt_trainer_run(tt_trainer *t, tt_err *err)
         }
         TT_TRY(tt_step(t, &request, &record, err));
         request.code = tt_metrics_step(&metrics, t, &record, &request.err); /* told in the next */
+        TT_TRY(check_skips(t, err));
         stop = record.stop;
         evaluated = !evaluates;
         saved = false;

@@ -33,8 +33,8 @@ typedef struct tt_request {
     tt_err err;   /* its sentence */
 } tt_request;
 
-/* Collective. Non-finite gradients skip the update on all ranks alike; more than optim.max_skips in
- * a row are TT_EWORLD. A rank that failed, before the step or while reading its data, takes part in
+/* Collective. Non-finite gradients skip the update on all ranks alike; how many in a row are too many
+ * is the trainer's to say (optim.max_skips). A rank that failed, before the step or while reading its data, takes part in
  * every collective of the step, then all stop with its message. */
 tt_code tt_step(tt_trainer *trainer, const tt_request *request, tt_record *record, tt_err *err);
 
