@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Stopping and continuing is as if nothing had happened: to the bit on the same ranks, within rounding
 # on others, across the end of an epoch, with every step once in the metrics.
+# shellcheck source=tests/cli/lib.sh
 source "$(dirname "$0")/lib.sh"
 prepare
 

@@ -1,0 +1,63 @@
+#!/usr/bin/env bash
+# A scheduler's signal: the run saves, ends with exit code 75, and continues when it is started again.
+# shellcheck source=tests/cli/lib.sh
+source "$(dirname "$0")/lib.sh"
+prepare
+
+# begin NAME RANKS: a run with no end in sight, in the background; returns when it is under way. $job
+# is the runner's process, $work/NAME.pid.R that of rank R.
+begin() {
+    # shellcheck disable=SC2016 # the inner shell's dollars
+    scripts/run.sh -n "$2" -t "$limit" bash -c 'echo $$ >"$0.${OMPI_COMM_WORLD_RANK:-0}"; exec "$@"' \
+        "$work/$1.pid" "$tutti" train "$work/tiny.yaml" "run.dir=$work/$1" run.steps=1000000 \
+        >"$work/out" 2>"$work/err" &
+    job=$!
+    local tries=0
+    until [[ $(metric "$1" loss 2>/dev/null | wc -l) -ge 3 ]] || ((++tries > 300)); do
+        sleep 0.1
+    done
+}
+
+verify() { "$tutti" checkpoint verify "$1" >/dev/null; }
+
+# ended NAME RANKS WHO: waits; the run has ended as it should, and goes on.
+ended() {
+    code=0
+    wait "$job" || code=$?
+    equal "$3: exit code" 75 "$code"
+    local saved last steps
+    saved=$(find "$work/$1" -name 'step-*.h5' -printf '%f\n')
+    last=$(metric "$1" loss | tail -n 1 | cut -d ' ' -f 1)
+    equal "$3: the last step is saved" "$(basename "$(checkpoint "$1" "$last")")" "$saved"
+    check "$3: and whole" verify "$work/$1/$saved"
+    equal "$3: it says so once" 1 "$(grep -c '^tutti: stopped by a signal' "$work/err")"
+    steps=$((last + 2))
+    trained "$3: the next start" "$2" "$1" "run.steps=$steps"
+    equal "$3: continues" "$steps $steps" "$(metric "$1" loss | sed -n '$=') $(metric "$1" loss | tail -n 1 | cut -d ' ' -f 1)"
+}
+
+for signal in TERM INT USR1; do
+    begin alone-$signal 1
+    kill -$signal "$(<"$work/alone-$signal.pid.0")"
+    ended alone-$signal 1 "SIG$signal to the only rank"
+done
+
+for signal in TERM USR1; do
+    begin one-$signal 3
+    kill -$signal "$(<"$work/one-$signal.pid.2")"
+    ended one-$signal 3 "SIG$signal to rank 2 of 3"
+done
+
+begin all 2
+kill -TERM "$(<"$work/all.pid.0")" "$(<"$work/all.pid.1")"
+kill -TERM "$(<"$work/all.pid.0")" "$(<"$work/all.pid.1")" 2>/dev/null
+ended all 2 "SIGTERM to all ranks, twice"
+
+begin runner 2
+kill -TERM "$job"
+ended runner 2 "SIGTERM to run.sh"
+
+# mpirun passes SIGUSR1 on to the ranks.
+begin mpirun 2
+kill -USR1 "$(ps -o ppid= -p "$(<"$work/mpirun.pid.0")")"
+ended mpirun 2 "SIGUSR1 to mpirun"
