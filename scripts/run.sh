@@ -101,12 +101,16 @@ if [[ -n $seconds ]]; then
     disown "$clock"
 fi
 
-# A trap ends `wait` early; then wait again: bash keeps the code.
+# A trap ends `wait` early, and so does stopping the launcher (Ctrl-Z): then wait again. Bash keeps the
+# code of a job that ended meanwhile.
+stopped() {
+    [[ $code -gt 128 ]] && kill -0 "$job" 2>/dev/null && sleep 1
+}
 while
     signalled=''
     wait "$job"
     code=$?
-    [[ -n $signalled ]]
+    [[ -n $signalled ]] || stopped
 do :; done
 [[ -n $clock ]] && kill -KILL -- "-$clock" 2>/dev/null
 
