@@ -21,13 +21,13 @@ typedef struct arrays {
 } arrays;
 
 /* Name, elements per sequence, is float. Outputs by row. */
-#define ROWS(X)                                                                              \
-    X(x, T *C, 0)                                                                            \
-    X(n, T *C, 0)                                                                            \
-    X(qkv, T *QKV, 0) X(o, T *H *D, 0) X(res, T *C, 0) X(fc, T *F, 0) X(act, T *F, 0)        \
-        X(d_head, T *C, 0) X(d_fc, T *F, 0) X(d_act, T *F, 0) X(d_qkv, T *QKV, 0)            \
-            X(d_res, T *C, 0) X(d_norm, T *C, 0) X(mean, T, 1) X(rstd, T, 1) X(lse, H *T, 1) \
-                X(row_loss, T, 1)
+#define ROWS(X)                                                                        \
+    X(x, T *C, 0)                                                                      \
+    X(n, T *C, 0)                                                                      \
+    X(qkv, T *QKV, 0)                                                                  \
+    X(o, T *H *D, 0) X(res, T *C, 0) X(fc, T *F, 0) X(act, T *F, 0) X(d_head, T *C, 0) \
+        X(d_fc, T *F, 0) X(d_act, T *F, 0) X(d_qkv, T *QKV, 0) X(d_res, T *C, 0)       \
+            X(d_norm, T *C, 0) X(mean, T, 1) X(rstd, T, 1) X(lse, H *T, 1) X(row_loss, T, 1)
 #define SUMS(X) \
     X(gwte, V *C) X(gwpe, T *C) X(ggain, C) X(gbias, C) X(gw_fc, F *C) X(gb_fc, F) X(gw_head, V *C)
 
@@ -171,6 +171,67 @@ START_TEST(threads_and_splits)
 }
 END_TEST
 
+/* Leaves longer than a chunk of head_loss: chunks start anew with each leaf. */
+static void long_leaves(rig *r)
+{
+    enum { T = TT_HEAD_ROWS + 64, M = 2 * T, WIDE = 9, WORDS = 50 };
+    void *x = rig_random(r, M * WIDE, 1), *w = rig_random(r, WORDS * WIDE, 1), *dx[2];
+    int32_t *target = rig_tokens(r, M, WORDS);
+    float *gw[2], *start = rig_floats(r, WORDS * WIDE, 1);
+    double loss[2] = {0, 0};
+    int64_t count = 0;
+    for (int k = 0; k < 2; k++) {
+        int64_t rows = k == 0 ? M : T;
+        gw[k] = rig_copy(start, WORDS * WIDE * sizeof *start);
+        dx[k] = rig_acts(r, M * WIDE);
+        for (int64_t m = 0; m < M; m += rows) {
+            r->ops.head_loss(&r->ctx, &loss[k], &count, NULL, at(r, dx[k], m * WIDE), gw[k],
+                             at(r, x, m * WIDE), w, target + m, rows, WORDS, WORDS, WIDE, T, 1);
+        }
+    }
+    ck_assert(loss[0] == loss[1]);
+    ck_assert_mem_eq(dx[0], dx[1], (size_t)(M * WIDE) * rig_size(r));
+    ck_assert_mem_eq(gw[0], gw[1], WORDS * WIDE * sizeof *start);
+    free(x), free(w), free(target), free(start);
+    free(dx[0]), free(dx[1]), free(gw[0]), free(gw[1]);
+}
+
+START_TEST(leaves_longer_than_a_chunk)
+{
+    rig_each(long_leaves);
+}
+END_TEST
+
+/* Equal rows give equal results: everywhere, or 64 rows apart where OpenBLAS serves. Wide and deep
+ * enough for every kernel inside a BLAS. */
+static void equal_rows(rig *r)
+{
+    enum { M = 200, N = 400, K = 397 };
+    int64_t period = rows_keep_their_bits(r, 1) ? 1 : 64;
+    void *x = rig_random(r, M * K, 1), *w = rig_random(r, N * K, 1), *y = rig_acts(r, M * N);
+    size_t row = K * rig_size(r);
+    for (int64_t m = period; m < M; m++) {
+        memcpy(at(r, x, m * K), at(r, x, (m - period) * K), row);
+    }
+    for (int k = 0; k < 2; k++) {
+        if (k == 0) {
+            r->ops.gemm_nt(&r->ctx, y, x, w, NULL, M, N, K);
+        } else {
+            r->ops.gemm_nn(&r->ctx, y, x, w, M, K, N);
+        }
+        for (int64_t m = period; m < M; m++) {
+            ck_assert_mem_eq(at(r, y, m * N), at(r, y, (m - period) * N), N * rig_size(r));
+        }
+    }
+    free(x), free(w), free(y);
+}
+
+START_TEST(rows_do_not_depend_on_their_place)
+{
+    rig_each(equal_rows);
+}
+END_TEST
+
 /* Kernels over everything: any thread count, any cut of the range (adamw under ZeRO). */
 static void flat(rig *r)
 {
@@ -215,6 +276,8 @@ static Suite *make_suite(void)
     Suite *suite = suite_create("invariants");
     TCase *tests = tcase_create("invariants");
     tcase_add_test(tests, threads_and_splits);
+    tcase_add_test(tests, leaves_longer_than_a_chunk);
+    tcase_add_test(tests, rows_do_not_depend_on_their_place);
     tcase_add_test(tests, ranges);
     suite_add_tcase(suite, tests);
     return suite;
