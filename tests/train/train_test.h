@@ -129,6 +129,30 @@ static inline void open_folder(void)
 #endif
 }
 
+/* data.h5 again, as damaged.h5, in which one id of the window of a sample is no token. The caller
+ * closes it. */
+static inline tt_tokens *spoilt_copy(const tt_sampler *sampler, int64_t sample, bool valid)
+{
+    tt_err err = {TT_OK, ""};
+    tt_text bytes = {0};
+    tt_tokens *out = NULL;
+    int32_t token[CONTEXT];
+    uint16_t id[CONTEXT];
+    const int64_t first = tt_sampler_element(sampler, sample) * CONTEXT;
+    ck_assert_int_eq(tt_tokens_read(sampler->tokens, first, CONTEXT, token, &err), TT_OK);
+    for (int i = 0; i < CONTEXT; i++) {
+        id[i] = (uint16_t)token[i];
+    }
+    ck_assert_int_eq(tt_read_file(in_folder("data.h5"), 1 << 24, &bytes, &err), TT_OK);
+    char *at = memmem(bytes.data, bytes.length, id, sizeof id);
+    ck_assert_ptr_nonnull(at);
+    at[2 * (CONTEXT / 2) + 1] = 0x7f; /* the upper byte of an id in its middle */
+    write_text(in_folder("damaged.h5"), bytes.data, bytes.length);
+    tt_text_free(&bytes);
+    ck_assert_int_eq(tt_tokens_open(&out, in_folder("damaged.h5"), valid, &err), TT_OK);
+    return out;
+}
+
 static inline int remove_entry(const char *path, const struct stat *s, int kind, struct FTW *ftw)
 {
     (void)s, (void)kind, (void)ftw;
