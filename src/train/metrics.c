@@ -199,15 +199,15 @@ static void show(const tt_metrics *metrics, const tt_trainer *t, const tt_record
         snprintf(valid, sizeof valid, "  valid %.4f", metrics->valid_loss);
     }
     tt_text_add(&line,
-                "step %lld/%lld  loss %.4f%s  lr %.2e  norm %.3f  %.0f tokens/s  mfu %.0f%%  "
-                "eta %s%s",
+                "step %lld/%lld  loss %.4f%s  lr %.2e  norm %.3f  %.0f tokens/s  eta %s  "
+                "mfu %.0f%%%s",
                 (long long)r->step, (long long)config->run.steps, r->loss, valid, r->lr,
-                r->grad_norm, r->tokens_per_s, 100 * r->mfu, eta,
+                r->grad_norm, r->tokens_per_s, eta, 100 * r->mfu,
                 r->skipped ? "  (skipped: not finite)" : "");
     if (line.data) {
         bool kept = r->step == 1 || r->step == config->run.steps || r->skipped ||
                     (config->run.log_every > 0 && r->step % config->run.log_every == 0);
-        if (metrics->log->terminal) {
+        if (metrics->log->columns > 0) {
             tt_live(metrics->log, "%s", line.data);
         } else if (kept) {
             tt_info(metrics->log, "%s", line.data);

@@ -128,7 +128,7 @@ static void say_all(void)
 
 static void say_on_terminal(void)
 {
-    tt_log log = {.rank = 0, .terminal = true};
+    tt_log log = {.rank = 0, .columns = 80};
     tt_live(&log, "step 1");
     tt_live(&log, "step 2");
     tt_info(&log, "saved");

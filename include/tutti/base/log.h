@@ -7,9 +7,9 @@
 #include <stdbool.h>
 
 typedef struct tt_log {
-    int rank;      /* only rank 0 prints info and live lines; warnings carry the rank */
-    bool terminal; /* stderr is a terminal: live lines are redrawn in place */
-    bool live;     /* a live line is on the screen */
+    int rank;    /* only rank 0 prints info and live lines; warnings carry the rank */
+    int columns; /* of the terminal that stderr reaches, where live lines are redrawn; 0: none */
+    bool live;   /* a live line is on the screen */
 } tt_log;
 
 tt_log tt_log_open(int rank);
