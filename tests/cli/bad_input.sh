@@ -90,8 +90,8 @@ train 2 none model.channels=32 "run.init_from=$saved"
 refused "initial weights of another model" 2 "$saved"
 train 2 none "run.init_from=$work/absent.h5"
 refused "initial weights that are not there" 2 "$work/absent.h5"
-train 2 none "run.init_from=$work/tokens.h5"
-refused "initial weights of a token file" 2 "$work/tokens.h5"
+train 2 none "run.init_from=$work/documents.h5"
+refused "initial weights of a token file" 2 "$work/documents.h5"
 equal "files of the earlier run are untouched" "$before" "$(tree "$work/good")"
 
 # A byte of a tensor is turned over; the reader of digests finds it.

@@ -9,11 +9,14 @@ set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit
 # The program: the runner names it; by hand it is the debug build.
 tutti=${TUTTI_BIN:-$PWD/build/debug/tutti}
+# shellcheck disable=SC2034 # for the scripts
 release=${TUTTI_RELEASE_BIN:-$tutti}
 [[ -x $tutti ]] || { echo "not ok program: $tutti is not there" && exit 1; }
 work=$(mktemp -d "${TMPDIR:-/tmp}/tutti-cli.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 export OMP_NUM_THREADS=1
+# mpirun waits a second before it kills the other ranks of a job that failed; hundreds of jobs fail here.
+export OMPI_MCA_odls_base_sigkill_timeout=0
 limit=60 # seconds a run
 code=0
 
@@ -81,12 +84,13 @@ prepare() {
     for i in {1..60}; do
         head -c $((i * 80)) include/tutti/base/options.h | tail -c $((2 + i * 7 % 31)) >"$work/documents/$i"
     done
-    timeout $limit "$tutti" data build --valid 0.2 --out "$work/tokens.h5" "$work/text" >"$work/log" &&
-        timeout $limit "$tutti" data build --out "$work/short.h5" "$work/short.txt" >>"$work/log" &&
-        timeout $limit "$tutti" data build --out "$work/documents.h5" "$work/documents" >>"$work/log" || {
-        echo "not ok token files: could not be built"
+    # build NAME ARGUMENT...: a token file
+    build() { timeout $limit "$tutti" data build --out "$work/$1.h5" "${@:2}" >>"$work/log" 2>&1; }
+    if ! build tokens --valid 0.2 "$work/text" || ! build short "$work/short.txt" ||
+        ! build documents "$work/documents"; then
+        echo "not ok token files: $(tail -n 1 "$work/log")"
         exit 1
-    }
+    fi
     cat >"$work/tiny.yaml" <<YAML
 model: {layers: 2, heads: 2, channels: 16, context: 16}
 data: {train: $work/tokens.h5}

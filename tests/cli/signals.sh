@@ -3,6 +3,7 @@
 # shellcheck source=tests/cli/lib.sh
 source "$(dirname "$0")/lib.sh"
 prepare
+unset OMPI_MCA_odls_base_sigkill_timeout # what mpirun does with signals is what is tested
 
 # begin NAME RANKS: a run with no end in sight, in the background; returns when it is under way. $job
 # is the runner's process, $work/NAME.pid.R that of rank R.
