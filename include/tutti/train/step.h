@@ -34,8 +34,8 @@ typedef struct tt_request {
 } tt_request;
 
 /* Collective. Non-finite gradients skip the update on all ranks alike; how many in a row are too many
- * is the trainer's to say (optim.max_skips). A rank that failed, before the step or while reading its data, takes part in
- * every collective of the step, then all stop with its message. */
+ * is the trainer's to say (optim.max_skips). A rank that failed, before the step or while reading its
+ * data, takes part in every collective of the step, then all stop with its message. */
 tt_code tt_step(tt_trainer *trainer, const tt_request *request, tt_record *record, tt_err *err);
 
 #endif
