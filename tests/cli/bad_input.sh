@@ -1,5 +1,4 @@
 #!/usr/bin/env bash
-# quick: yes
 # What a user or the world gets wrong is told in one sentence that names it, with the right exit code,
 # whatever the number of ranks; and nothing that was there is touched.
 # shellcheck source=tests/cli/lib.sh

@@ -161,6 +161,14 @@ close_state() {
     verdict "$1" $? "distance '$distance', bound $2: $(head -c 300 <<<"$said" | tr '\n' '|')"
 }
 
+# close_value NAME BOUND A B: the relative difference of two numbers is at most BOUND.
+close_value() {
+    # shellcheck disable=SC2016 # the dollars are awk's
+    awk -v bound="$2" '{ d = $2 - $1; d = d < 0 ? -d : d; s = $1 < 0 ? -$1 : $1 }
+        END { exit !(NF == 2 && d <= bound * s) }' <<<"$3 $4"
+    verdict "$1" $? "'$3' and '$4', bound $2"
+}
+
 # close_metric NAME BOUND KEY A B: the relative difference of KEY is at most BOUND in every step.
 close_metric() {
     local said
