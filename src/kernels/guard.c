@@ -52,12 +52,12 @@ static void violation(tt_ctx *ctx, const char *op, const char *what)
 static void fill(void *array, size_t size, int64_t count)
 {
     unsigned char *at = array;
-    for (int64_t i = 0; i < count; i++, at += size) {
-        if (size == sizeof fill16) {
-            memcpy(at, &fill16, sizeof fill16);
-        } else {
-            memcpy(at, &fill32, sizeof fill32);
-        }
+    size_t bytes = tt_bytes(count, size), done = bytes < size ? bytes : size;
+    memcpy(at, size == sizeof fill16 ? (const void *)&fill16 : &fill32, done);
+    while (done < bytes) { /* what is filled is copied behind itself */
+        size_t more = done < bytes - done ? done : bytes - done;
+        memcpy(at + done, at, more);
+        done += more;
     }
 }
 

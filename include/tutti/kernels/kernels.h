@@ -13,7 +13,9 @@
  * Invariants (tests hold every table to them):
  *  - results do not depend on ctx->threads;
  *  - row i of a row-wise kernel or of gemm_nt / gemm_nn depends only on row i of its inputs and on
- *    the weights, with an order of operations that does not depend on M;
+ *    the weights, with an order of operations that does not depend on M. One exception: where
+ *    OpenBLAS serves (FP32), also on i mod 64, so the bits of a sequence survive a move to another
+ *    batch when T is a multiple of 64, and its values to rounding otherwise;
  *  - sums over rows (gemm_tn, bias_grad, gains) run in row order, leaf by leaf, where a leaf is
  *    `leaf` consecutive rows (one sequence): a leaf is summed from zero in an order that depends on
  *    nothing but the leaf, then added once to the accumulator. head_loss cuts a leaf into chunks of a
