@@ -73,6 +73,10 @@ code=0
 scripts/run.sh -n 1 -t $limit "$tutti" train "$work/tiny.yaml" "run.dir=$work/none" : \
     -n 2 "$tutti" train "$work/other.yaml" "run.dir=$work/none" >"$work/out" 2>"$work/err" || code=$?
 refused "other configuration on one rank" 2 "optim.lr"
+code=0
+scripts/run.sh -n 1 -t $limit "$tutti" train "$work/tiny.yaml" "run.dir=$work/none" : \
+    -n 1 env TUTTI_ISA=guard "$tutti" train "$work/tiny.yaml" "run.dir=$work/none" >"$work/out" 2>"$work/err" || code=$?
+refused "other kernels on one rank" 2 "isa"
 check "a refused run leaves no checkpoint and no metrics" test -z "$(find "$work/none" -type f 2>/dev/null)"
 
 # --- an earlier run's files ---

@@ -26,6 +26,14 @@ json() {
     fi
 }
 
+# --- a result that cannot be printed ---
+for command in version "plan $work/tiny.yaml" "data info $work/tokens.h5"; do
+    code=0
+    # shellcheck disable=SC2086 # words
+    timeout "$limit" "$tutti" $command >/dev/full 2>"$work/err" || code=$?
+    refused "${command%% *}: full output" 1 "standard output"
+done
+
 # --- help ---
 alone --help
 said "help" '^  train '
