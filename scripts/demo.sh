@@ -30,7 +30,7 @@ scripts/plot_loss.sh --text "$run"
 
 heading "A sample"
 checkpoint=$(find "$run" -name 'step-*.h5' | LC_ALL=C sort | tail -n 1)
-OMP_NUM_THREADS=1 "$tutti" generate "$checkpoint" --prompt 'static int ' --tokens 300 --temperature 0.6 --seed 1 | tee demo/sample.txt
+OMP_NUM_THREADS=1 "$tutti" generate "$checkpoint" --prompt 'static int ' --tokens 300 --temperature 0.5 --seed 1 | tee demo/sample.txt
 
 heading "What was learned"
 entropy=$(sed -n 's/.*entropy[^0-9]*\([0-9][0-9.]*\).*/\1/p' demo/info.txt | head -n 1)
