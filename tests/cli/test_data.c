@@ -29,7 +29,7 @@ static void take(const char *name, char *text, size_t room)
 /* Runs `tutti data` with the words of `line`; the test's folder is the working folder. */
 static int run(const char *line)
 {
-    char copy[512], *argv[16] = {"data"}, *state = NULL;
+    char command[] = "data", copy[512], *argv[16] = {command}, *state = NULL;
     int argc = 1;
     snprintf(copy, sizeof copy, "%s", line);
     for (char *w = strtok_r(copy, " ", &state); w != NULL; w = strtok_r(NULL, " ", &state)) {
