@@ -1,7 +1,8 @@
 /* ckpt_impl.h: what the files of this layer share.
  *
  * h5.c hides HDF5 and MPI-IO behind tt_h5; catalog.c lists what a file holds; digest.c sums digests
- * of stored tensors, each rank a share; part.c makes the file beside; save.c, load.c, scan.c, report.c and diff.c see only these.
+ * of stored tensors, each rank a share; part.c makes the file beside; save.c, load.c, scan.c, report.c
+ * and diff.c see only these.
  *
  * Invariant: nothing here trusts a file. Every HDF5 call is checked; a file that cannot be read is
  * TT_EWORLD, a file that is something else is TT_EUSER, and no call aborts. */
@@ -69,8 +70,8 @@ tt_code tt_h5_write(tt_h5 *file, const char *path, int64_t first, int64_t count,
 tt_code tt_h5_read(tt_h5 *file, const char *path, int64_t first, int64_t count, float *data,
                    tt_err *err);
 
-/* Calls visit for every dataset below the root but those in the group `skip`, groups in the order they were made where the file
- * tracks it, else by name. A visit that fails ends the walk with its code. */
+/* Calls visit for every dataset below the root but those in the group `skip`, groups in the order they
+ * were made where the file tracks it, else by name. A visit that fails ends the walk with its code. */
 typedef tt_code (*tt_h5_visit)(void *context, const char *path, tt_h5_kind kind, int dims,
                                const int64_t *dim, tt_err *err);
 tt_code tt_h5_walk(tt_h5 *file, const char *skip, tt_h5_visit visit, void *context, tt_err *err);
