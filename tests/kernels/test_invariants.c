@@ -21,14 +21,13 @@ typedef struct arrays {
 } arrays;
 
 /* Name, elements per sequence, is float. Outputs by row. */
-#define ROWS(X)                                                                                  \
-    X(x, T *C, 0)                                                                                \
-    X(n, T *C, 0)                                                                                \
-    X(qkv, T *QKV, 0)                                                                            \
-    X(o, T *H *D, 0)                                                                             \
-    X(res, T *C, 0) X(fc, T *F, 0) X(act, T *F, 0) X(d_head, T *C, 0) X(d_fc, T *F, 0)           \
-        X(d_act, T *F, 0) X(d_qkv, T *QKV, 0) X(d_res, T *C, 0) X(d_norm, T *C, 0) X(mean, T, 1) \
-            X(rstd, T, 1) X(lse, H *T, 1) X(row_loss, T, 1)
+/* clang-format off */
+#define ROWS(X)                                                                   \
+    X(x, T * C, 0) X(n, T * C, 0) X(qkv, T * QKV, 0) X(o, T * H * D, 0)           \
+    X(res, T * C, 0) X(fc, T * F, 0) X(act, T * F, 0) X(d_head, T * C, 0)         \
+    X(d_fc, T * F, 0) X(d_act, T * F, 0) X(d_qkv, T * QKV, 0) X(d_res, T * C, 0)  \
+    X(d_norm, T * C, 0) X(mean, T, 1) X(rstd, T, 1) X(lse, H * T, 1) X(row_loss, T, 1)
+/* clang-format on */
 #define SUMS(X) \
     X(gwte, V *C) X(gwpe, T *C) X(ggain, C) X(gbias, C) X(gw_fc, F *C) X(gb_fc, F) X(gw_head, V *C)
 
