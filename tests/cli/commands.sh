@@ -127,6 +127,8 @@ alone checkpoint diff "$saved" "$(checkpoint run 4)"
 equal "checkpoint diff: others exit with 1" 1 "$code"
 check "checkpoint diff: a row a group" test "$(grep -c '^params \|^adam_m \|^adam_v \|^state ' "$work/out")" = 4
 if command -v h5dump >/dev/null; then
+    check "the second moments are squares" test -z "$(h5dump -d /adam_v/h.0.mlp.fc.weight "$saved" | grep -- ' -[0-9]')"
+    check "and the first are not" test -n "$(h5dump -d /adam_m/h.0.mlp.fc.weight "$saved" | grep -- ' -[0-9]')"
     check "h5dump reads it" grep -q 'DATASPACE  SIMPLE { ( 257, 16 )' <(h5dump -H -d /params/wte "$saved")
 fi
 

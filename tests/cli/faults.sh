@@ -58,6 +58,8 @@ for case in before_save:1:2 mid_save:0:2 mid_save:1:2 before_rename:0:2 after_re
     # What a crash left half-made is gone or is not taken for a checkpoint; three whole ones are there.
     equal "crash $point on rank $rank: checkpoints" 3 "$(find "$work/$dir" -name 'step-*.h5' | wc -l)"
 done
+TUTTI_FAULT=crash_at=before_rename:rank=0,step=4 train 2 only "${steps[@]}" run.keep=1
+same_state "crash with one checkpoint kept: it is still there" "$(checkpoint whole 2)" "$(checkpoint only 2)"
 TUTTI_FAULT=crash_at=mid_save:rank=0,step=2 train 2 first "${steps[@]}"
 trained "crash in the first save: the next run starts" 2 first "${steps[@]}"
 same_state "crash in the first save: and ends the same" "$(checkpoint whole 6)" "$(checkpoint first 6)"
