@@ -30,7 +30,8 @@ enum { PATH_ROOM = 512, CONTEXT = 8 };
 
 static char test_folder[256];      /* made by open_folder, removed by close_folder */
 static tt_log quiet = {.rank = 1}; /* says warnings only */
-static tt_world alone = {.rank = 0, .size = 1, .local_size = 1, .mask_size = 1};
+__attribute__((unused)) static tt_world alone = {
+    .rank = 0, .size = 1, .local_size = 1, .mask_size = 1};
 
 static inline int my_rank(void)
 {
@@ -229,6 +230,44 @@ static inline void step_once(tt_trainer *trainer, tt_record *record)
     tt_request request = {false, TT_OK, {TT_OK, ""}};
     tt_code rc = tt_step(trainer, &request, record, &err);
     ck_assert_msg(everywhere(rc == TT_OK), "%s", err.text);
+}
+
+/* --- interrupted runs --------------------------------------------------------------------------- */
+
+enum { FIRST = 3 }; /* steps before the interruption */
+
+static inline tt_config resume_config(const char *run)
+{
+    tt_config config = tiny_config(run);
+    set(&config, "batch.sequences", "12");
+    set(&config, "model.dropout", "0.1");
+    set(&config, "data.mode", "documents");
+    set(&config, "optim.warmup", "2");
+    return config;
+}
+
+static inline void steps(tt_trainer *t, int count)
+{
+    tt_record record;
+    for (int i = 0; i < count; i++) {
+        step_once(t, &record);
+    }
+}
+
+/* Opens, makes some steps, saves, closes. */
+static inline void first_part(const tt_config *config, tt_world *world)
+{
+    tt_trainer t;
+    open_trainer(&t, config, world);
+    steps(&t, FIRST);
+    must(tt_state_save(&t, &err_));
+    tt_trainer_close(&t);
+}
+
+static inline bool exists(const char *path)
+{
+    struct stat s;
+    return stat(path, &s) == 0;
 }
 
 /* --- comparisons ------------------------------------------------------------------------------ */
