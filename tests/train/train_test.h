@@ -239,6 +239,7 @@ enum { FIRST = 3 }; /* steps before the interruption */
 static inline tt_config resume_config(const char *run)
 {
     tt_config config = tiny_config(run);
+    set(&config, "model.layers", "1"); /* fewer tensors: saving makes most of the time here */
     set(&config, "batch.sequences", "12");
     set(&config, "model.dropout", "0.1");
     set(&config, "data.mode", "documents");
