@@ -75,6 +75,9 @@ static tt_code parse(char *copy, const char *text, tt_fault *fault, tt_err *err)
     if (where != NULL && !parse_where(where, fault)) {
         return tt_fail(err, TT_EUSER, usage, text, "rank or step is wrong");
     }
+    if (fault->kind == TT_FAULT_BAD_NORM && fault->rank != -1) {
+        return tt_fail(err, TT_EUSER, usage, text, "bad_norm is a mistake that all ranks make");
+    }
     return TT_OK;
 }
 

@@ -244,8 +244,12 @@ static tt_code finish(tt_trainer *t, tt_metrics *metrics, bool evaluated, bool s
     if (!saved) {
         TT_TRY(tt_state_save(t, err));
     }
-    if (config->run.dump_gradients[0] != '\0' && last->tokens > 0) {
-        TT_TRY(tt_state_dump_gradients(t, 1.0 / (double)last->tokens, err));
+    if (config->run.dump_gradients[0] != '\0') {
+        if (last->tokens == 0) {
+            tt_info(t->log, "run.dump_gradients: no step was made, so nothing is written");
+        } else {
+            TT_TRY(tt_state_dump_gradients(t, 1.0 / (double)last->tokens, err));
+        }
     }
     report_memory(t);
 out:

@@ -63,6 +63,7 @@ START_TEST(test_refused)
                                "crash_at=",
                                "crash_at=nowhere",
                                "crash_at:step=1",
+                               "bad_norm:rank=1",
                                "nan_grad:rank=1,",
                                " nan_grad",
                                "NAN_GRAD"};
