@@ -212,6 +212,9 @@ static tt_code open_header(tt_tokens *tokens, tt_err *err)
     char reason[REASON];
     char *format = NULL;
     hid_t access = H5Pcreate(H5P_FILE_ACCESS);
+    /* As checkpoints are opened: HDF5 refuses to open one file in two ways at once, and then a token
+     * file given in a checkpoint's place would be called damaged. */
+    H5Pset_fclose_degree(access, H5F_CLOSE_STRONG);
 #if H5_VERSION_GE(1, 10, 7)
     /* Token files appear by renaming and never change, so a reader needs no lock, and file systems
      * without locks are fine. */
