@@ -310,10 +310,7 @@ tt_code tt_state_begin(tt_trainer *t, tt_err *err)
     char *path = NULL;
     bool never = strcmp(config->run.resume, "never") == 0;
 
-    if (never) {
-        rc = t->world->rank == 0 ? tt_run_set_aside(config->run.dir, t->log, err) : TT_OK;
-        TT_TRY(tt_agree(t->world, rc, err));
-    } else {
+    if (!never) {
         TT_TRY(tt_state_latest(t, &path, err));
     }
     if (!path && strcmp(config->run.resume, "must") == 0) {
@@ -332,6 +329,10 @@ tt_code tt_state_begin(tt_trainer *t, tt_err *err)
         initial_masters(t);
     }
     TT_TRY(weights_from_masters(t, err));
+    if (never) { /* last, so that a start that fails moves nothing */
+        rc = t->world->rank == 0 ? tt_run_set_aside(config->run.dir, t->log, err) : TT_OK;
+        TT_TRY(tt_agree(t->world, rc, err));
+    }
 out:
     free(path);
     return rc;
