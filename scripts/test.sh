@@ -17,7 +17,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-timeout_program=60 # seconds
+timeout_program=120 # seconds; several times what the slowest takes on a busy machine
 timeout_script=300
 quick=
 only=.
@@ -45,6 +45,10 @@ while [[ ${1:-} == --* ]]; do
 done
 build=${1:?test.sh: name the build folder, for example build/debug}
 release=${2:-}
+if grep -qs -e '-fsanitize\|--coverage' "$build/flags"; then # several times slower
+    timeout_program=$((3 * timeout_program))
+    timeout_script=$((3 * timeout_script))
+fi
 
 # Leaks of libraries that keep memory to the end are theirs; ours are failures. Whole stacks, because
 # those libraries have no frame pointers; no thread-local interception, because the leak check dies
