@@ -66,8 +66,7 @@ static tt_code evaluate(tt_world *world, int argc, char **argv, const char *data
                      (long long)tt_tokens_vocab(tokens), (long long)infer.print.shape.V);
     }
     if (rc == TT_OK) {
-        rc = tt_sampler_open(&sampler, tokens, config->data.mode, 0, infer.print.shape.T, false,
-                             err);
+        rc = tt_evaluate_sampler(&sampler, tokens, config->data.mode, infer.print.shape.T, err);
     }
     if (rc == TT_OK) {
         memory = tt_alloc(1, tt_batch_bytes(B, infer.print.shape.T), err);

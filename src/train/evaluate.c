@@ -3,6 +3,12 @@
 
 #include "tutti/base/narrow.h"
 
+tt_code tt_evaluate_sampler(tt_sampler *sampler, tt_tokens *tokens, const char *mode,
+                            int64_t context, tt_err *err)
+{
+    return tt_sampler_open(sampler, tokens, mode, 0, context, true, err);
+}
+
 tt_code tt_evaluate(tt_world *world, tt_model *model, tt_sampler *sampler, tt_batch *batch,
                     int64_t count, tt_loss *loss, tt_err *err)
 {

@@ -200,6 +200,11 @@ static tt_code check_trajectory(tt_trainer *t, const char *path, tt_err *err)
     tt_config_preset(&stored);
     TT_TRY(tt_config_parse(&stored, path, text.data, err));
     TT_TRY(tt_config_same_trajectory(&stored, &t->print.config, err));
+    if (stored.run.steps != t->print.config.run.steps &&
+        strcmp(stored.optim.schedule, "constant") != 0) {
+        tt_info(t->log, "run.steps was %lld and is %lld: the learning rate follows the new one",
+                (long long)stored.run.steps, (long long)t->print.config.run.steps);
+    }
 out:
     tt_text_free(&text);
     return rc;

@@ -57,8 +57,8 @@ static tt_code open_samplers(tt_trainer *t, tt_err *err)
     if (!t->valid_tokens || config->run.eval_every == 0) {
         goto out;
     }
-    TT_TRY(tt_sampler_open(&t->valid_sampler, t->valid_tokens, config->data.mode, 0,
-                           t->print.shape.T, false, err));
+    TT_TRY(tt_evaluate_sampler(&t->valid_sampler, t->valid_tokens, config->data.mode,
+                               t->print.shape.T, err));
 out:
     return rc;
 }
@@ -267,6 +267,10 @@ tt_code tt_trainer_run(tt_trainer *t, tt_err *err)
     tt_metrics metrics = {0};
 
     TT_TRY(tt_agree(t->world, tt_metrics_open(&metrics, t, err), err));
+    if (t->progress.step >= config->run.steps) {
+        tt_info(t->log, "all %lld steps of run.steps are done: nothing to train",
+                (long long)config->run.steps);
+    }
     while (t->progress.step < config->run.steps && !stop) {
         request.stop = request.stop || tt_signals_take() != 0;
         if (request.code == TT_OK) {

@@ -1,6 +1,8 @@
-/* evaluate.h: loss on samples first .. first+count-1 in order, without dropout.
+/* evaluate.h: loss on held-out samples, without dropout.
  *
- * Micro-batch j goes to rank j mod R; sums are added over ranks. Reads weights and samples. */
+ * Samples are taken in a fixed permutation, so that the first `count` of them are a fair sample of the
+ * whole part, the same in every run and command. Micro-batch j goes to rank j mod R; sums are added
+ * over ranks. Reads weights and samples. */
 #ifndef TUTTI_TRAIN_EVALUATE_H
 #define TUTTI_TRAIN_EVALUATE_H
 
@@ -11,7 +13,11 @@
 #include "tutti/dist/world.h"
 #include "tutti/model/model.h"
 
-/* Collective over world (NULL: one process). batch: memory for one micro-batch. *loss is
+/* The sampler of held-out samples of a part, for tt_evaluate. Local. */
+tt_code tt_evaluate_sampler(tt_sampler *sampler, tt_tokens *tokens, const char *mode,
+                            int64_t context, tt_err *err);
+
+/* Loss over the first `count` samples. Collective over world (NULL: one process). batch: memory for one micro-batch. *loss is
  * overwritten with the pair over all ranks. */
 tt_code tt_evaluate(tt_world *world, tt_model *model, tt_sampler *sampler, tt_batch *batch,
                     int64_t count, tt_loss *loss, tt_err *err);
