@@ -8,8 +8,10 @@
  * Owns: the list of names while it works. Reads a folder; next: report.c. */
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "tutti/base/file.h"
@@ -133,14 +135,51 @@ out:
     return rc;
 }
 
-tt_code tt_ckpt_latest(const char *dir, char **path, tt_text *skipped, tt_err *err)
+/* A file that cannot be opened says nothing about its contents: passing it over could silently
+ * throw away work. One that is gone, or is no regular file, is left to tt_ckpt_complete. */
+static tt_code check_access(const char *path, tt_err *err)
+{
+    struct stat info;
+    int fd = -1;
+    int failed = stat(path, &info) != 0 ? errno : 0;
+    if (failed == 0 && S_ISREG(info.st_mode)) {
+        fd = open(path, O_RDONLY | O_CLOEXEC);
+        failed = fd < 0 ? errno : 0;
+    }
+    if (fd >= 0) {
+        close(fd);
+    }
+    return failed == 0 || failed == ENOENT
+               ? TT_OK
+               : tt_fail(err, TT_EWORLD, "cannot open checkpoint %s: %s", path, strerror(failed));
+}
+
+/* The step that `path` is named for. */
+static tt_code step_of(const char *path, int64_t *step, tt_err *err)
+{
+    const char *slash = strrchr(path, '/');
+    return parse_step(slash != NULL ? slash + 1 : path, step)
+               ? TT_OK
+               : tt_fail(err, TT_EUSER, "%s is not named step-<digits>.h5: it has no step", path);
+}
+
+tt_code tt_ckpt_latest(const char *dir, const char *before, char **path, tt_text *skipped,
+                       tt_err *err)
 {
     listing steps = {0};
+    int64_t limit = 0;
     tt_err why;
     tt_code rc = TT_OK;
     *path = NULL;
+    if (before != NULL) {
+        TT_TRY(step_of(before, &limit, err));
+    }
     TT_TRY(list_folder(dir, &steps, NULL, err));
     for (int i = 0; i < steps.count && *path == NULL; i++) {
+        if (before != NULL && steps.item[i].step >= limit) {
+            continue;
+        }
+        TT_TRY(check_access(steps.item[i].path, err));
         if (tt_ckpt_complete(steps.item[i].path, &why) == TT_OK) {
             *path = steps.item[i].path;
             steps.item[i].path = NULL; /* now the caller's */

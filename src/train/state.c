@@ -216,7 +216,7 @@ tt_code tt_state_latest(tt_trainer *t, char **path, tt_err *err)
     tt_text skipped = {0}, shared = {0};
     *path = NULL;
     if (t->world->rank == 0) {
-        rc = tt_ckpt_latest(t->print.config.run.dir, path, &skipped, err);
+        rc = tt_ckpt_latest(t->print.config.run.dir, NULL, path, &skipped, err);
         if (rc == TT_OK && skipped.length > 0) {
             tt_warn(t->log, "passed over:\n%s", skipped.data);
         }

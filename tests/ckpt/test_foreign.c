@@ -212,7 +212,7 @@ START_TEST(anything_at_all)
     ck_assert_msg(strstr(err.text, "lacks params/w") != NULL, "%s", err.text);
     ck_assert_int_eq(tt_ckpt_verify(path, &out, &err), TT_EUSER);
     ck_assert_ptr_nonnull(strstr(err.text, "its format is other, not tutti-checkpoint-1"));
-    ck_assert_int_eq(tt_ckpt_latest(dir.path, &latest, NULL, &err), TT_OK);
+    ck_assert_int_eq(tt_ckpt_latest(dir.path, NULL, &latest, NULL, &err), TT_OK);
     ck_assert_ptr_null(latest);
     tt_text_free(&out);
 }

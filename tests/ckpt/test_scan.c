@@ -1,4 +1,7 @@
 /* test_scan.c: which checkpoint is the newest whole one, and which may go. */
+#include <errno.h>
+#include <fcntl.h>
+
 #include "ckpt_test.h"
 
 static folder dir;
@@ -36,12 +39,12 @@ static bool there(const char *name)
 }
 
 /* The newest is `name`, NULL for none, after passing over `passed` files. */
-static void latest_is(const char *name, int passed)
+static void latest_before_is(const char *before, const char *name, int passed)
 {
     char *path = NULL;
     tt_text skipped = {0};
     int lines = 0;
-    ck_assert_msg(tt_ckpt_latest(dir.path, &path, &skipped, &err) == TT_OK, "%s", err.text);
+    ck_assert_msg(tt_ckpt_latest(dir.path, before, &path, &skipped, &err) == TT_OK, "%s", err.text);
     if (name == NULL) {
         ck_assert_ptr_null(path);
     } else {
@@ -56,15 +59,21 @@ static void latest_is(const char *name, int passed)
     free(path);
 }
 
+static void latest_is(const char *name, int passed)
+{
+    latest_before_is(NULL, name, passed);
+}
+
 START_TEST(nothing_there)
 {
     char *path = NULL;
     latest_is(NULL, 0);
-    ck_assert_int_eq(tt_ckpt_latest(in_folder(&dir, "nowhere"), &path, NULL, &err), TT_OK);
+    ck_assert_int_eq(tt_ckpt_latest(in_folder(&dir, "nowhere"), NULL, &path, NULL, &err), TT_OK);
     ck_assert_ptr_null(path);
     ck_assert_int_eq(tt_ckpt_prune(NULL, in_folder(&dir, "nowhere"), 1, &err), TT_OK);
     spill(in_folder(&dir, "step-1.h5"), "x", 1);
-    ck_assert_int_eq(tt_ckpt_latest(in_folder(&dir, "step-1.h5"), &path, NULL, &err), TT_EWORLD);
+    ck_assert_int_eq(tt_ckpt_latest(in_folder(&dir, "step-1.h5"), NULL, &path, NULL, &err),
+                     TT_EWORLD);
     ck_assert_ptr_nonnull(strstr(err.text, "cannot list"));
 }
 END_TEST
@@ -98,6 +107,63 @@ START_TEST(damaged_are_passed_over)
     spoil("step-2.h5");
     spoil("step-1.h5");
     latest_is(NULL, 4);
+}
+END_TEST
+
+/* By number: step-010.h5 is not before step-10.h5. What is newer is not even looked at. */
+START_TEST(only_before)
+{
+    char *path = NULL;
+    save("step-8.h5");
+    save("step-9.h5");
+    save("step-010.h5");
+    save("step-11.h5");
+    spoil("step-9.h5");
+    ck_assert_int_eq(symlink("step-12.h5", in_folder(&dir, "step-12.h5")), 0);
+    latest_before_is("step-12.h5", "step-11.h5", 0);
+    latest_before_is("elsewhere/step-11.h5", "step-010.h5", 0);
+    latest_before_is("step-10.h5", "step-8.h5", 1);
+    latest_before_is("step-8.h5", NULL, 0);
+    ck_assert_int_eq(tt_ckpt_latest(dir.path, "step-9/best.h5", &path, NULL, &err), TT_EUSER);
+    ck_assert_ptr_nonnull(strstr(err.text, "step-9/best.h5 is not named step-<digits>.h5"));
+    ck_assert_ptr_null(path);
+}
+END_TEST
+
+static void latest_cannot_open(const char *name, int reason)
+{
+    char *path = NULL;
+    tt_text skipped = {0};
+    ck_assert_int_eq(tt_ckpt_latest(dir.path, NULL, &path, &skipped, &err), TT_EWORLD);
+    ck_assert_msg(strstr(err.text, in_folder(&dir, name)) != NULL, "%s", err.text);
+    ck_assert_msg(strstr(err.text, strerror(reason)) != NULL, "%s", err.text);
+    ck_assert_ptr_null(path);
+    ck_assert_uint_eq(skipped.length, 0);
+    tt_text_free(&skipped);
+}
+
+/* They may be whole: going on from an older one would throw work away. */
+START_TEST(unreadable_are_not_passed_over)
+{
+    enum { SOMEBODY = 65534 };
+    save("step-1.h5");
+    ck_assert_int_eq(symlink("gone.h5", in_folder(&dir, "step-2.h5")), 0); /* leads nowhere */
+    latest_is("step-1.h5", 1);
+    ck_assert_int_eq(symlink("step-3.h5", in_folder(&dir, "step-3.h5")), 0); /* leads to itself */
+    latest_cannot_open("step-3.h5", ELOOP);
+
+    save("step-4.h5");
+    latest_is("step-4.h5", 0);
+    ck_assert_int_eq(chmod(in_folder(&dir, "step-4.h5"), 0), 0);
+    ck_assert_int_eq(chmod(dir.path, 0755), 0);
+    bool root = geteuid() == 0; /* may read everything */
+    if (root && seteuid(SOMEBODY) != 0) {
+        return;
+    }
+    if (faccessat(AT_FDCWD, dir.path, R_OK | X_OK, AT_EACCESS) == 0) {
+        latest_cannot_open("step-4.h5", EACCES);
+    }
+    ck_assert(!root || seteuid(0) == 0);
 }
 END_TEST
 
@@ -144,6 +210,8 @@ static Suite *make_suite(void)
     tcase_add_test(tc, nothing_there);
     tcase_add_test(tc, newest_by_number);
     tcase_add_test(tc, damaged_are_passed_over);
+    tcase_add_test(tc, only_before);
+    tcase_add_test(tc, unreadable_are_not_passed_over);
     tcase_add_test(tc, prune_keeps_the_newest);
     tcase_add_test(tc, prune_never_deletes_the_last_good);
     suite_add_tcase(suite, tc);

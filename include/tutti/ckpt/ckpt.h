@@ -80,9 +80,12 @@ tt_code tt_ckpt_load(tt_world *world, const char *path, const tt_state *state, b
 tt_code tt_ckpt_texts(const char *path, tt_text *config, tt_text *tokenizer, tt_err *err);
 
 /* malloc'd path of the newest complete file step-*.h5 in dir that opens and carries the format
- * attribute and a digest per tensor; *path NULL when there is none. `skipped`, when not NULL,
- * collects one line per file passed over. Local. */
-tt_code tt_ckpt_latest(const char *dir, char **path, tt_text *skipped, tt_err *err);
+ * attribute and a digest per tensor; *path NULL when there is none. `before`, when not NULL, is the
+ * path of a step file: only files of smaller steps count. `skipped`, when not NULL, collects one line
+ * per file passed over: half-written, damaged, not ours. A file that this process may not or cannot
+ * open is none of these: TT_EWORLD naming it and the reason. Local. */
+tt_code tt_ckpt_latest(const char *dir, const char *before, char **path, tt_text *skipped,
+                       tt_err *err);
 
 /* Deletes the step-*.h5 that are older than the newest `keep` complete ones (0: keeps all), so a
  * damaged file never pushes out a good one, and leftovers ".step-*.part". Age is the number in the
