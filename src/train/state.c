@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "tutti/base/clock.h"
 #include "tutti/base/file.h"
@@ -17,6 +18,7 @@
 #include "train/train_impl.h"
 
 enum { GROUPS = 3, SCALARS = 7 };
+static const int64_t MOST_STEPS = (int64_t)1 << 40; /* times sequences stays in 64 bits */
 static const char *const group_names[GROUPS] = {"params", "adam_m", "adam_v"};
 
 tt_code tt_rows_make(tt_rows *rows, const tt_params *params, const tt_shard *shard,
@@ -98,7 +100,24 @@ static void checkpoint_name(int64_t step, char out[32])
     snprintf(out, 32, "step-%08lld.h5", (long long)step);
 }
 
-tt_code tt_state_save(tt_trainer *t, tt_err *err)
+/* Weights that are not finite are never saved: the file would push out one that can be used. */
+static tt_code require_finite(tt_trainer *t, tt_err *err)
+{
+    tt_code rc = TT_OK;
+    double sum = t->ctx.ops->sum_squares(&t->ctx, t->master, t->print.shard.elements);
+    TT_TRY(tt_sum_f64(t->world, &sum, 1, err));
+    if (sum - sum != 0) {
+        rc =
+            tt_fail(err, TT_EWORLD,
+                    "step %lld: weights are not finite; they are not saved, the last checkpoint is "
+                    "untouched",
+                    (long long)t->progress.step);
+    }
+out:
+    return rc;
+}
+
+tt_code tt_state_save(tt_trainer *t, bool prune, tt_err *err)
 {
     tt_code rc = TT_OK;
     float *const data[GROUPS] = {t->master, t->m, t->v};
@@ -108,8 +127,10 @@ tt_code tt_state_save(tt_trainer *t, tt_err *err)
     tt_rows rows = {0};
     tt_text config = {0};
     char name[32], *path = NULL;
+    int64_t *local = NULL;
+    TT_TRY(require_finite(t, err));
     /* Every rank saves its cut; with ZeRO 0 it holds more than that. */
-    int64_t *local = tt_alloc(p->cut.count, sizeof *local, err);
+    local = tt_alloc(p->cut.count, sizeof *local, err);
     if (!local) {
         rc = err->code;
     }
@@ -134,7 +155,9 @@ tt_code tt_state_save(tt_trainer *t, tt_err *err)
                       .config = config.data,
                       .tokenizer = tt_tokens_tokenizer(t->train_tokens)};
     TT_TRY(tt_ckpt_save(t->world, path, &state, &t->fault, t->progress.step, err));
-    TT_TRY(tt_ckpt_prune(t->world, p->config.run.dir, p->config.run.keep, err));
+    if (prune) {
+        TT_TRY(tt_ckpt_prune(t->world, p->config.run.dir, p->config.run.keep, err));
+    }
 out:
     free(local);
     free(path);
@@ -178,6 +201,12 @@ static tt_code load(tt_trainer *t, const char *path, bool params_only, tt_err *e
                       .scalars = params_only ? 0 : SCALARS,
                       .scalar = scalar};
     TT_TRY(tt_ckpt_load(t->world, path, &state, params_only, err));
+    if (!params_only && (t->progress.step < 0 || t->progress.step > MOST_STEPS ||
+                         t->progress.updates < 0 || t->progress.updates > t->progress.step)) {
+        rc = tt_fail(err, TT_EWORLD, "%s is damaged: step %lld with %lld updates cannot be", path,
+                     (long long)t->progress.step, (long long)t->progress.updates);
+        goto out;
+    }
     if (!params_only && facts.data_tokens != t->data_tokens) {
         rc = tt_fail(err, TT_EUSER,
                      "%s was trained on a token file of %lld tokens, but data.train %s has %lld; a "
@@ -210,17 +239,27 @@ out:
     return rc;
 }
 
-tt_code tt_state_latest(tt_trainer *t, char **path, tt_err *err)
+/* Newest complete checkpoint of run.dir older than `before` (NULL: of all), as rank 0 sees it, the
+ * same on all ranks; *path is malloc'd. Files that are there but cannot be used are warned of, and
+ * when nothing else is left they end the run: to begin anew beside them would overwrite them. */
+static tt_code latest(tt_trainer *t, const char *before, char **path, tt_err *err)
 {
     tt_code rc = TT_OK;
     tt_text skipped = {0}, shared = {0};
+    const char *dir = t->print.config.run.dir;
     *path = NULL;
     if (t->world->rank == 0) {
-        rc = tt_ckpt_latest(t->print.config.run.dir, NULL, path, &skipped, err);
+        rc = tt_ckpt_latest(dir, before, path, &skipped, err);
         if (rc == TT_OK && skipped.length > 0) {
             tt_warn(t->log, "passed over:\n%s", skipped.data);
         }
-        if (*path) {
+        if (rc == TT_OK && !*path && (skipped.length > 0 || before)) {
+            rc = tt_fail(err, TT_EWORLD,
+                         "%s holds checkpoints, but none that can be used; mend or move them, or "
+                         "set run.resume=never to begin anew",
+                         dir);
+        }
+        if (rc == TT_OK && *path) {
             tt_text_add(&shared, "%s", *path);
         }
     }
@@ -244,11 +283,39 @@ static bool of_a_run(const char *name)
     return checkpoint || strcmp(name, "metrics.jsonl") == 0 || strcmp(name, "data.jsonl") == 0;
 }
 
+/* A folder below dir that was not there before: "earlier-<time>", or that with a number when two
+ * starts fall into one second. *path is malloc'd. */
+static tt_code new_folder(const char *dir, char **path, tt_err *err)
+{
+    tt_code rc = TT_OK;
+    char stamp[TT_STAMP], name[TT_STAMP + 32];
+    tt_stamp(stamp);
+    for (int i = 1; !*path; i++) {
+        snprintf(name, sizeof name, i == 1 ? "earlier-%s" : "earlier-%s-%d", stamp, i);
+        *path = tt_join(dir, name, err);
+        if (!*path) {
+            rc = err->code;
+            goto out;
+        }
+        if (mkdir(*path, 0777) != 0) {
+            if (errno != EEXIST) {
+                rc = tt_fail(err, TT_EWORLD, "cannot make the folder %s: %s", *path,
+                             strerror(errno));
+                goto out;
+            }
+            free(*path);
+            *path = NULL;
+        }
+    }
+out:
+    return rc;
+}
+
 tt_code tt_run_set_aside(const char *dir, tt_log *log, tt_err *err)
 {
     tt_code rc = TT_OK;
     DIR *open = opendir(dir);
-    char stamp[TT_STAMP], *aside = NULL, *from = NULL, *to = NULL;
+    char *aside = NULL, *from = NULL, *to = NULL;
     if (!open) {
         goto out; /* nothing there yet */
     }
@@ -257,13 +324,7 @@ tt_code tt_run_set_aside(const char *dir, tt_log *log, tt_err *err)
             continue;
         }
         if (!aside) {
-            char name[TT_STAMP + 16];
-            tt_stamp(stamp);
-            snprintf(name, sizeof name, "earlier-%s", stamp);
-            if (!(aside = tt_join(dir, name, err)) || tt_make_folders(aside, err) != TT_OK) {
-                rc = err->code;
-                goto out;
-            }
+            TT_TRY(new_folder(dir, &aside, err));
             tt_info(log, "run.resume is never: files of an earlier run moved to %s", aside);
         }
         from = tt_join(dir, entry->d_name, err);
@@ -307,30 +368,57 @@ static void initial_masters(tt_trainer *t)
     }
 }
 
+/* From the newest checkpoint whose data is whole, going back over damaged ones; *found false: there
+ * is none at all. A configuration that leads elsewhere is refused, not passed over. */
+static tt_code resume(tt_trainer *t, bool *found, tt_err *err)
+{
+    tt_code rc = TT_OK;
+    char *path = NULL, *older = NULL;
+    *found = false;
+    TT_TRY(latest(t, NULL, &path, err));
+    while (path && !*found) {
+        rc = tt_agree(t->world, check_trajectory(t, path, err), err);
+        if (rc == TT_OK) {
+            rc = load(t, path, false, err);
+        }
+        if (rc == TT_EWORLD) {
+            if (t->world->rank == 0) {
+                tt_warn(t->log, "passed over: %s", err->text);
+            }
+            TT_TRY(latest(t, path, &older, err));
+            free(path);
+            path = older;
+            older = NULL;
+            continue;
+        }
+        TT_TRY(rc);
+        *found = true;
+        tt_info(t->log, "continuing from %s (step %lld)", path, (long long)t->progress.step);
+    }
+out:
+    free(path);
+    return rc;
+}
+
 tt_code tt_state_begin(tt_trainer *t, tt_err *err)
 {
     tt_code rc = TT_OK;
-    const tt_blueprint *p = &t->print;
-    const tt_config *config = &p->config;
-    char *path = NULL;
-    bool never = strcmp(config->run.resume, "never") == 0;
+    const tt_config *config = &t->print.config;
+    const bool never = strcmp(config->run.resume, "never") == 0;
+    bool found = false;
 
     if (!never) {
-        TT_TRY(tt_state_latest(t, &path, err));
+        TT_TRY(resume(t, &found, err));
     }
-    if (!path && strcmp(config->run.resume, "must") == 0) {
+    if (!found && strcmp(config->run.resume, "must") == 0) {
         rc = tt_fail(err, TT_EUSER, "run.resume is must, but %s holds no complete checkpoint",
                      config->run.dir);
         goto out;
     }
-    if (path) {
-        TT_TRY(tt_agree(t->world, check_trajectory(t, path, err), err));
-        TT_TRY(load(t, path, false, err));
-        tt_info(t->log, "continuing from %s (step %lld)", path, (long long)t->progress.step);
-    } else if (config->run.init_from[0] != '\0') {
+    if (!found && config->run.init_from[0] != '\0') {
         TT_TRY(load(t, config->run.init_from, true, err));
         tt_info(t->log, "initial weights from %s", config->run.init_from);
-    } else {
+    } else if (!found) {
         initial_masters(t);
     }
     TT_TRY(weights_from_masters(t, err));
@@ -339,7 +427,6 @@ tt_code tt_state_begin(tt_trainer *t, tt_err *err)
         TT_TRY(tt_agree(t->world, rc, err));
     }
 out:
-    free(path);
     return rc;
 }
 

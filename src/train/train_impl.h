@@ -15,9 +15,6 @@ static inline void *tt_act_at(void *vector, int64_t index, size_t act_bytes)
     return (unsigned char *)vector + (size_t)index * act_bytes;
 }
 
-/* Newest good checkpoint as seen by rank 0, the same on all ranks; *path is malloc'd or NULL. */
-tt_code tt_state_latest(tt_trainer *trainer, char **path, tt_err *err);
-
 /* Moves what an earlier run left in run.dir into a new folder below it (run.resume: never). Local. */
 tt_code tt_run_set_aside(const char *dir, tt_log *log, tt_err *err);
 

@@ -4,8 +4,11 @@
  * sentence and exit code. */
 #include "tutti/train/trainer.h"
 
+#include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tutti/base/clock.h"
 #include "tutti/base/file.h"
@@ -138,6 +141,28 @@ out:
     return rc;
 }
 
+/* What the run will write to is looked at before it starts, not after its last step. Local. */
+static tt_code open_places(const tt_config *config, tt_err *err)
+{
+    tt_code rc = TT_OK;
+    const char *dump = config->run.dump_gradients;
+    char folder[TT_PATH];
+    TT_TRY(tt_make_folders(config->run.dir, err));
+    if (dump[0] == '\0') {
+        goto out;
+    }
+    TT_TRY(tt_ckpt_may_replace(dump, "grads", err));
+    const char *slash = strrchr(dump, '/');
+    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash + 1 - dump) : 1,
+             slash ? dump : ".");
+    if (access(folder, W_OK | X_OK) != 0) {
+        rc = tt_fail(err, TT_EWORLD, "run.dump_gradients: cannot write to the folder %s: %s",
+                     folder, strerror(errno));
+    }
+out:
+    return rc;
+}
+
 static int choose_threads(tt_world *world, const tt_config *config)
 {
     int fill = tt_world_threads(world); /* collective: every rank asks */
@@ -168,7 +193,7 @@ tt_code tt_trainer_open(tt_trainer *t, const tt_config *config, tt_world *world,
     TT_TRY(tt_agree(world, open_samplers(t, err), err));
     TT_TRY(tt_agree(world, allocate(t, err), err));
     TT_TRY(tt_agree(world, tt_kernels_self_test(&t->ctx, err), err));
-    TT_TRY(tt_agree(world, tt_make_folders(t->print.config.run.dir, err), err));
+    TT_TRY(tt_agree(world, open_places(&t->print.config, err), err));
     TT_TRY(tt_state_begin(t, err));
     t->peak_flops = t->ctx.ops->peak(&t->ctx, 0.05);
     TT_TRY(tt_sum_f64(world, &t->peak_flops, 1, err));
@@ -242,7 +267,11 @@ static tt_code finish(tt_trainer *t, tt_metrics *metrics, bool evaluated, bool s
         TT_TRY(evaluate(t, metrics, err));
     }
     if (!saved) {
-        TT_TRY(tt_state_save(t, err));
+        TT_TRY(tt_state_save(t, t->progress.skips == 0, err));
+    }
+    if (t->progress.skips > 0 && t->world->rank == 0) {
+        tt_warn(t->log, "the last %lld steps were skipped: their gradients were not finite",
+                (long long)t->progress.skips);
     }
     if (config->run.dump_gradients[0] != '\0') {
         if (last->tokens == 0) {
@@ -286,8 +315,10 @@ tt_code tt_trainer_run(tt_trainer *t, tt_err *err)
             TT_TRY(evaluate(t, &metrics, err));
             evaluated = true;
         }
-        if (due(config->run.save_every, record.step) || stop) {
-            TT_TRY(tt_state_save(t, err));
+        /* While steps are being skipped nothing is learned, and saving would push out checkpoints
+         * from before the trouble. */
+        if ((due(config->run.save_every, record.step) && t->progress.skips == 0) || stop) {
+            TT_TRY(tt_state_save(t, t->progress.skips == 0, err));
             saved = true;
         }
     }

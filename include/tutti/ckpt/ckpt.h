@@ -92,6 +92,10 @@ tt_code tt_ckpt_latest(const char *dir, const char *before, char **path, tt_text
  * name. Rank 0 deletes; collective. */
 tt_code tt_ckpt_prune(tt_world *world, const char *dir, int64_t keep, tt_err *err);
 
+/* TT_OK when nothing is at `path`, or a file of ours whose tensors are all in `group` ("grads");
+ * otherwise TT_EUSER: writing there would destroy something else. Local, no MPI. */
+tt_code tt_ckpt_may_replace(const char *path, const char *group, tt_err *err);
+
 /* For the commands; local, no MPI. */
 tt_code tt_ckpt_info(const char *path, tt_text *out, tt_err *err);   /* aligned table */
 tt_code tt_ckpt_verify(const char *path, tt_text *out, tt_err *err); /* recomputes every digest */

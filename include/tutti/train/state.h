@@ -28,11 +28,13 @@ tt_code tt_rows_make(tt_rows *rows, const tt_params *params, const tt_shard *sha
                      tt_err *err);
 void tt_rows_free(tt_rows *rows);
 
-/* Saves to <run.dir>/step-%08d.h5 and prunes. Collective. */
-tt_code tt_state_save(tt_trainer *trainer, tt_err *err);
+/* Saves to <run.dir>/step-%08d.h5, then prunes to run.keep when asked. Weights that are not finite are
+ * TT_EWORLD and not saved. Collective. */
+tt_code tt_state_save(tt_trainer *trainer, bool prune, tt_err *err);
 
 /* Continues from the newest good checkpoint of run.dir, from run.init_from, or from the initial
- * values, as run.resume says; leaves weights gathered. Collective. */
+ * values, as run.resume says; leaves weights gathered. Checkpoints of which none can be used are an
+ * error, not a fresh start. Collective. */
 tt_code tt_state_begin(tt_trainer *trainer, tt_err *err);
 
 /* Mean gradient of the step just made (sum * scale) to run.dump_gradients. Collective. */
