@@ -204,21 +204,25 @@ tt_code tt_h5_create(const char *path, const char *name, tt_h5 **file, tt_err *e
     return TT_OK;
 }
 
-/* Can this process open the file at all? The system's reasons are better than HDF5's. */
+/* Can this process open the file at all? The system's reasons are better than HDF5's. Nothing but a
+ * regular file is opened: opening a pipe waits for its other end, opening a device may act on it. */
 static tt_code probe(const char *path, const char *name, int flags, tt_err *err)
 {
-    struct stat stat;
-    int fd = open(path, flags | O_CLOEXEC);
+    struct stat info;
+    int fd = -1;
+    bool there = stat(path, &info) == 0;
+    if (there && !S_ISREG(info.st_mode)) {
+        return tt_fail(err, TT_EUSER, "%s is not a checkpoint: it is not a regular file", name);
+    }
+    if (there) {
+        fd = open(path, flags | O_CLOEXEC);
+    }
     if (fd < 0) {
         return errno == ENOENT
                    ? tt_fail(err, TT_EUSER, "checkpoint %s does not exist", name)
                    : tt_fail(err, TT_EUSER, "cannot open checkpoint %s: %s", name, strerror(errno));
     }
-    int failed = fstat(fd, &stat);
     close(fd);
-    if (failed != 0 || !S_ISREG(stat.st_mode)) {
-        return tt_fail(err, TT_EUSER, "%s is not a checkpoint: it is not a regular file", name);
-    }
     return TT_OK;
 }
 

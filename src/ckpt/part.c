@@ -112,7 +112,11 @@ static int copy_data(int from, int to)
 tt_code tt_part_copy(int scratch, const char *part, const char *name, tt_err *err)
 {
     struct stat stat;
-    int fd = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    int fd = -1;
+    /* What is in its place goes away first: it may be a pipe, and opening that would wait. */
+    if (unlink(part) == 0 || errno == ENOENT) {
+        fd = open(part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    }
     if (fd < 0) {
         return tt_fail(err, TT_EWORLD, "cannot create %s: %s", name, strerror(errno));
     }

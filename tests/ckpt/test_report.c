@@ -1,4 +1,7 @@
 /* test_report.c: info, verify and diff say what is so. */
+#include <sys/socket.h>
+#include <sys/un.h>
+
 #include "ckpt_test.h"
 
 static folder dir;
@@ -66,6 +69,48 @@ START_TEST(not_checkpoints)
     ck_assert_int_eq(tt_ckpt_verify(path, &out, &err), TT_EUSER);
     ck_assert_ptr_nonnull(strstr(err.text, "notes.h5 is not a checkpoint"));
     tt_text_free(&out);
+}
+END_TEST
+
+static void not_regular(const char *path)
+{
+    tt_text out = {0};
+    tt_group_diff group[4];
+    bool same;
+    int groups;
+    ck_assert_int_eq(tt_ckpt_info(path, &out, &err), TT_EUSER);
+    ck_assert_int_eq(tt_ckpt_verify(path, &out, &err), TT_EUSER);
+    ck_assert_int_eq(tt_ckpt_diff(path, path, &same, group, 4, &groups, &err), TT_EUSER);
+    ck_assert_int_eq(tt_ckpt_texts(path, &out, &out, &err), TT_EUSER);
+    ck_assert_ptr_nonnull(strstr(err.text, path));
+    ck_assert_ptr_nonnull(strstr(err.text, "it is not a regular file"));
+    tt_text_free(&out);
+}
+
+/* Pipes and sockets would keep whoever opens them waiting; nobody is at the other end. */
+START_TEST(only_regular_files)
+{
+    const char *path = in_folder(&dir, "step-4.h5");
+    struct sockaddr_un name = {.sun_family = AF_UNIX};
+    fixture *f = fixture_new(CUT_WHOLE, 0, 1);
+    ck_assert_int_eq(mkfifo(path, 0600), 0);
+    not_regular(path);
+    ck_assert_int_eq(tt_ckpt_load(NULL, path, &f->state, true, &err), TT_EUSER);
+    ck_assert_int_eq(tt_ckpt_load(NULL, path, &f->state, false, &err), TT_EUSER);
+    ck_assert_ptr_nonnull(strstr(err.text, "it is not a regular file"));
+    ck_assert_int_eq(unlink(path), 0);
+
+    int listener = socket(AF_UNIX, SOCK_STREAM, 0);
+    ck_assert_int_ge(listener, 0);
+    if (strlen(path) < sizeof name.sun_path) {
+        memcpy(name.sun_path, path, strlen(path) + 1);
+        ck_assert_int_eq(bind(listener, (const struct sockaddr *)&name, sizeof name), 0);
+        not_regular(path);
+    }
+    close(listener);
+    not_regular("/dev/zero");
+    not_regular(dir.path);
+    free(f);
 }
 END_TEST
 
@@ -213,6 +258,7 @@ static Suite *make_suite(void)
     tcase_add_checked_fixture(tc, set_up, tear_down);
     tcase_add_test(tc, info_says_what_is_there);
     tcase_add_test(tc, not_checkpoints);
+    tcase_add_test(tc, only_regular_files);
     tcase_add_test(tc, diff_measures);
     tcase_add_test(tc, diff_of_awkward_values);
     tcase_add_test(tc, diff_with_little_room);

@@ -258,10 +258,17 @@ END_TEST
 
 START_TEST(stale_part_is_replaced)
 {
+    tt_text out = {0};
     spill(in_folder(&dir, ".step-1.h5.part"), "half", 4);
     const char *path = in_folder(&dir, "step-1.h5");
     free(saved_fixture(1, path));
     ck_assert_int_eq(folder_count(&dir), 1);
+    ck_assert_int_eq(mkfifo(in_folder(&dir, ".step-1.h5.part"), 0600), 0);
+    path = in_folder(&dir, "step-1.h5");
+    free(saved_fixture(2, path));
+    ck_assert_int_eq(folder_count(&dir), 1);
+    ck_assert_int_eq(tt_ckpt_verify(path, &out, &err), TT_OK);
+    tt_text_free(&out);
 }
 END_TEST
 

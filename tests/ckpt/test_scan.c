@@ -104,9 +104,13 @@ START_TEST(damaged_are_passed_over)
     spill(in_folder(&dir, ".step-5.h5.part"), "half", 4);
     spoil("step-3.h5");
     latest_is("step-2.h5", 2);
+    ck_assert_int_eq(mkfifo(in_folder(&dir, "step-6.h5"), 0600), 0); /* opening it would wait */
+    latest_is("step-2.h5", 3);
+    ck_assert_int_eq(tt_ckpt_prune(NULL, dir.path, 2, &err), TT_OK);
+    ck_assert(there("step-1.h5") && there("step-6.h5"));
     spoil("step-2.h5");
     spoil("step-1.h5");
-    latest_is(NULL, 4);
+    latest_is(NULL, 5);
 }
 END_TEST
 
