@@ -8,10 +8,12 @@
 #include "tutti/optim/optim.h"
 
 #include <assert.h>
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
 #include "tutti/base/narrow.h"
+#include "tutti/base/text.h"
 
 /* Length of wsd's last phase: optim.decay, or a fifth of the run; it starts after the warm-up. */
 static int64_t decay_steps(const tt_config *config)
@@ -20,8 +22,58 @@ static int64_t decay_steps(const tt_config *config)
     return tt_min(wanted, tt_max(config->run.steps - config->optim.warmup, 0));
 }
 
+/* Options are doubles, updates are FP32: what is in range as written may be 1, infinite or 0 there.
+ * Subnormals count as 0, because training flushes them. */
+static tt_code check_fp32(const tt_config *config, tt_err *err)
+{
+    const struct {
+        const char *key;
+        double value;
+        bool may_be_0, share; /* share: below 1 */
+    } numbers[] = {
+        {"lr", config->optim.lr, false, false},
+        {"beta1", config->optim.beta1, true, true},
+        {"beta2", config->optim.beta2, true, true},
+        {"eps", config->optim.eps, false, false},
+        {"weight_decay", config->optim.weight_decay, true, false},
+        {"min_lr", config->optim.min_lr, true, false},
+    };
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        const float value = (float)numbers[i].value;
+        const bool low = value < FLT_MIN && !numbers[i].may_be_0;
+        const bool high = numbers[i].share ? value >= 1.0f : value > FLT_MAX;
+        if (!low && !high) {
+            continue;
+        }
+        tt_text shown = {0};
+        tt_text_add_double(&shown, numbers[i].value);
+        tt_fail(err, TT_EUSER,
+                "optim.%s: %s is %s as FP32, the format of updates; allowed as FP32 are %.9g to "
+                "%s%.9g.",
+                numbers[i].key, shown.failed ? "the value" : shown.data,
+                low                ? "0 or subnormal"
+                : numbers[i].share ? "1"
+                                   : "infinite",
+                numbers[i].may_be_0 ? 0.0 : (double)FLT_MIN, numbers[i].share ? "below " : "",
+                numbers[i].share ? 1.0 : (double)FLT_MAX);
+        tt_text_free(&shown);
+        return err->code;
+    }
+    return TT_OK;
+}
+
 tt_code tt_optim_check(const tt_config *config, tt_err *err)
 {
+    tt_code rc = check_fp32(config, err);
+    if (rc != TT_OK) {
+        return rc;
+    }
+    if (config->optim.clip > 0 && config->optim.clip < (double)FLT_MIN) {
+        return tt_fail(err, TT_EUSER,
+                       "optim.clip: %g is 0 or subnormal as FP32, the format of gradients; allowed "
+                       "are 0 (no clipping) and numbers of at least %.9g.",
+                       config->optim.clip, (double)FLT_MIN);
+    }
     if (config->optim.min_lr > config->optim.lr) {
         return tt_fail(err, TT_EUSER,
                        "optim.min_lr: %g is above optim.lr (%g); allowed are 0 to %g.",

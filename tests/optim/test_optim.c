@@ -159,6 +159,48 @@ START_TEST(checks)
 }
 END_TEST
 
+/* In range as doubles, but not as what the update computes with. */
+START_TEST(checks_what_becomes_fp32)
+{
+    tt_err err = {0};
+    tt_config config;
+    double *const lr = &config.optim.lr, *const min_lr = &config.optim.min_lr;
+    double *const beta1 = &config.optim.beta1, *const beta2 = &config.optim.beta2;
+    double *const eps = &config.optim.eps, *const decay = &config.optim.weight_decay;
+    double *const clip = &config.optim.clip;
+    const struct {
+        double *field, value;
+        const char *key, *shown, *allowed;
+    } bad[] = {
+        {beta1, 0.99999999999, "optim.beta1", "0.99999999999 is 1", "0 to below 1"},
+        {beta2, 0.99999999, "optim.beta2", "0.99999999 is 1", "0 to below 1"},
+        {eps, 1e-60, "optim.eps", "e-60 is 0", "1.17549435e-38 to 3.40282347e+38"},
+        {eps, 1e-40, "optim.eps", "e-40 is 0 or subnormal", "1.17549435e-38"}, /* flushed */
+        {eps, 1e39, "optim.eps", "e+39 is infinite", "3.40282347e+38"},
+        {lr, 1e308, "optim.lr", "e+308 is infinite", "3.40282347e+38"},
+        {lr, 1e-50, "optim.lr", "e-50 is 0", "1.17549435e-38"},
+        {min_lr, 1e300, "optim.min_lr", "e+300 is infinite", "0 to 3.40282347e+38"},
+        {decay, 1e300, "optim.weight_decay", "e+300 is infinite", "0 to 3.40282347e+38"},
+        {clip, 1e-320, "optim.clip", "e-321 is 0", "1.17549435e-38"},
+        {clip, 1e-38, "optim.clip", "1e-38 is 0 or subnormal", "1.17549435e-38"},
+    };
+    const struct {
+        double *field, value;
+    } good[] = {{beta1, 0.9999999}, {beta1, 0},    {beta2, 0}, {eps, 1.2e-38},  {lr, 3e38},
+                {min_lr, 1e-300},   {decay, 3e38}, {clip, 0},  {clip, 1.2e-38}, {clip, 1e308}};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        config = schedule("cosine", 10, 0, 0.1, 0.0);
+        *bad[i].field = bad[i].value;
+        refused(&config, bad[i].key, bad[i].shown, "as FP32", bad[i].allowed, NULL);
+    }
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        config = schedule("cosine", 10, 0, 0.1, 0.0);
+        *good[i].field = good[i].value;
+        ck_assert_msg(tt_optim_check(&config, &err) == TT_OK, "%s", err.text);
+    }
+}
+END_TEST
+
 START_TEST(clip_factor)
 {
     ck_assert(tt_clip_factor(0.5, 1.0) == 1.0);
@@ -208,6 +250,7 @@ static Suite *make_suite(void)
     tcase_add_test(tc, warmup_fills_the_run);
     tcase_add_test(tc, lr_scales_with_the_batch);
     tcase_add_test(tc, checks);
+    tcase_add_test(tc, checks_what_becomes_fp32);
     tcase_add_test(tc, clip_factor);
     tcase_add_test(tc, constants_of_an_update);
     suite_add_tcase(suite, tc);

@@ -12,8 +12,9 @@
 #include "tutti/base/status.h"
 #include "tutti/kernels/kernels.h"
 
-/* Checks what single rows cannot (min_lr <= lr; lr_scaling needs lr_sequences). A warm-up longer
- * than the run is no mistake: a short trial of a long recipe ends inside it. */
+/* Checks what single rows cannot (min_lr <= lr; lr_scaling needs lr_sequences; what the update, which
+ * is FP32, would see as 1, infinite or 0). A warm-up longer than the run is no mistake: a short trial
+ * of a long recipe ends inside it. */
 tt_code tt_optim_check(const tt_config *config, tt_err *err);
 
 /* Learning rate of step s (0-based, counts optimizer steps, also skipped ones). Warm-up is linear:
