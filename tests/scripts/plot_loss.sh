@@ -31,6 +31,32 @@ scripts/plot_loss.sh "$work/run" "$work/out/loss.png" >"$work/said" 2>&1 &&
 verdict "picture" $?
 scripts/plot_loss.sh --text "$work/run" >"$work/said" 2>&1 && grep -q 'validation loss' "$work/said"
 verdict "text plot" $?
+# What gnuplot is told of 200 steps whose loss falls by 1 with a jitter of 0.5, one not finite: means
+# over 5 steps that fall evenly, fewer at the ends, a gap, and ticks that differ.
+mkdir "$work/long" "$work/bin"
+awk 'BEGIN {
+    for (i = 1; i <= 200; i++) {
+        loss = i == 100 ? "null" : 300 - i + (i % 2 ? 0.5 : -0.5)
+        printf "{\"step\": %d, \"loss\": %s, \"tokens\": 8, \"lr\": 0.001}\n", i, loss
+    }
+}' >"$work/long/metrics.jsonl"
+cat >"$work/bin/gnuplot" <<'FAKE'
+#!/usr/bin/env bash
+tee "${0%/*}/told" | sed -n "s/^plot '\([^']*\)'.*/\1/p" | xargs -I {} cp {} "${0%/*}/columns"
+sed -n 's/^set output "\(.*\)"/\1/p' "${0%/*}/told" | xargs touch
+FAKE
+chmod +x "$work/bin/gnuplot"
+PATH=$work/bin:$PATH scripts/plot_loss.sh "$work/long" "$work/long.png" >"$work/said" 2>&1 &&
+    grep -q "using 1:2 .*using 1:4 .*'mean loss'" "$work/bin/told" &&
+    awk '{ off = $4 - (300 - $1) }
+        NR != $1 || NF != 4 { exit bad = 1 }
+        NR == 1 && off != 0.5 || NR == 200 && (off < 0.83 || off > 0.84) { exit bad = 1 }
+        NR == 100 { if ($2 != "NaN" || $4 != "NaN") exit bad = 1; next }
+        NR > 2 && NR < 98 && (off > 0.11 || off < -0.11) { exit bad = 1 }
+        END { exit bad || NR != 200 }' "$work/bin/columns"
+verdict "mean loss over the loss of each step" $?
+grep -q '^set format y2 "%g"' "$work/bin/told"
+verdict "ticks of the learning rate differ" $?
 scripts/plot_loss.sh "$work/empty" "$work/none.png" >"$work/said" 2>&1
 [[ $? == 2 && ! -e $work/none.png ]] && grep -q 'holds no steps' "$work/said"
 verdict "run without steps is refused" $?
