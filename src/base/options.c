@@ -42,13 +42,14 @@
                           .resume = class, .help = line                            \
     }
 
-/* Upper ends keep every product of sizes within 64 bits; 2^63 stands for "none". */
+/* Upper ends keep every product of sizes within 64 bits; 2^63 stands for "none". model.layers ends
+ * where the model does (a test compares). */
 #define NO_END 0x1p63
 #define MANY 1e9
 
 const tt_option tt_options[] = {
     CHOICE(model, arch, "gpt2", "gpt2", TT_TRAJECTORY, "architecture"),
-    INT(model, layers, "12", 1, 1000, TT_TRAJECTORY, "transformer blocks"),
+    INT(model, layers, "12", 1, 510, TT_TRAJECTORY, "transformer blocks"),
     INT(model, heads, "12", 1, 65536, TT_TRAJECTORY, "attention heads; must divide channels"),
     INT(model, kv_heads, "0", 0, 65536, TT_TRAJECTORY,
         "heads of keys and values; 0 = as many as heads"),

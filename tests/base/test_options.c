@@ -88,7 +88,7 @@ END_TEST
 START_TEST(test_accepted)
 {
     const char *const good[][2] = {{"model.layers", "1"},
-                                   {"model.layers", "1000"},
+                                   {"model.layers", "510"},
                                    {"model.dropout", "0"},
                                    {"model.dropout", "0.999999"},
                                    {"model.tie_embeddings", "false"},
@@ -124,8 +124,8 @@ START_TEST(test_refused)
 {
     const struct {
         const char *path, *value, *says;
-    } bad[] = {{"model.layers", "0", "out of range; allowed is a whole number from 1 to 1000"},
-               {"model.layers", "1001", "out of range"},
+    } bad[] = {{"model.layers", "0", "out of range; allowed is a whole number from 1 to 510"},
+               {"model.layers", "511", "out of range"},
                {"model.layers", "-3", "out of range"},
                {"model.layers", "12.0", "not a whole number"},
                {"model.layers", "1e3", "not a whole number"},

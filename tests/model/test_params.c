@@ -4,7 +4,10 @@
 #include "tt_test.h"
 #include "tutti/base/memory.h"
 #include "tutti/base/narrow.h"
+#include "tutti/base/options.h"
 #include "tutti/model/params.h"
+
+#include "model/model_impl.h"
 
 static const tt_shape tiny = {.L = 3,
                               .H = 4,
@@ -244,6 +247,21 @@ START_TEST(shape_refuses)
 }
 END_TEST
 
+/* The option's row promises what the model takes. */
+START_TEST(layers_end_where_the_row_says)
+{
+    tt_config config = model_config(4, 0, 24, 0);
+    tt_err err = {0};
+    char most[32], more[32];
+    snprintf(most, sizeof most, "%d", TT_MAX_LAYERS);
+    snprintf(more, sizeof more, "%d", TT_MAX_LAYERS + 1);
+    ck_assert_int_eq(tt_config_set(&config, "t", "model.layers", more, &err), TT_EUSER);
+    ck_assert_int_eq(tt_config_set(&config, "t", "model.layers", most, &err), TT_OK);
+    tt_shape shape;
+    ck_assert_msg(tt_shape_resolve(&shape, &config, 257, &err) == TT_OK, "%s", err.text);
+}
+END_TEST
+
 static Suite *make_suite(void)
 {
     Suite *suite = suite_create("params");
@@ -254,6 +272,7 @@ static Suite *make_suite(void)
     tcase_add_test(tc, initial_values);
     tcase_add_test(tc, shape_fills_zeros_in);
     tcase_add_test(tc, shape_refuses);
+    tcase_add_test(tc, layers_end_where_the_row_says);
     suite_add_tcase(suite, tc);
     return suite;
 }
