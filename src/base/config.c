@@ -20,6 +20,7 @@ typedef struct reader {
     yaml_event_t event; /* the current one; owned, deleted by the next */
     bool has_event;
     const char *name;  /* of the file; borrowed */
+    size_t skipped;    /* bytes of the mark that some editors put before UTF-8 */
     tt_config *config; /* borrowed */
     int *line;         /* [tt_option_count] where each key was given, 0 = not yet; owned */
     char where[TT_PATH + 32];
@@ -48,7 +49,7 @@ static tt_code next(reader *r, tt_err *err)
     }
     if (r->parser.error == YAML_READER_ERROR) {
         return tt_fail(err, TT_EUSER, "%s: is not YAML text: %s at byte %zu", r->name, problem,
-                       r->parser.problem_offset);
+                       r->parser.problem_offset + r->skipped);
     }
     return tt_fail(err, TT_EUSER, "%s:%zu: is not YAML: %s%s%s", r->name,
                    r->parser.problem_mark.line + 1, r->parser.context ? r->parser.context : "",
@@ -273,7 +274,13 @@ static tt_code read_yaml(tt_config *config, const char *name, const char *text, 
         return tt_fail(err, TT_EWORLD, "%s: out of memory", name);
     }
     yaml_parser_set_encoding(&r.parser, YAML_UTF8_ENCODING);
-    yaml_parser_set_input_string(&r.parser, (const unsigned char *)text, length);
+    /* libyaml skips a byte order mark, but counts it as a column, and columns mean depth. */
+    static const char mark[] = {'\xef', '\xbb', '\xbf'};
+    if (length >= sizeof mark && memcmp(text, mark, sizeof mark) == 0) {
+        r.skipped = sizeof mark;
+    }
+    yaml_parser_set_input_string(&r.parser, (const unsigned char *)text + r.skipped,
+                                 length - r.skipped);
     rc = read_stream(&r, err);
     if (r.has_event) {
         yaml_event_delete(&r.event);

@@ -85,7 +85,14 @@ void tt_text_add_double(tt_text *text, double value)
     }
     uselocale(before);
     freelocale(plain);
-    tt_text_add_bytes(text, digits, strlen(digits));
+    const char *exponent = strchr(digits, 'e');
+    if (exponent != NULL && strchr(digits, '.') == NULL) { /* YAML 1.1 wants 1.0e-08 */
+        tt_text_add_bytes(text, digits, (size_t)(exponent - digits));
+        tt_text_add_bytes(text, ".0", 2);
+        tt_text_add_bytes(text, exponent, strlen(exponent));
+    } else {
+        tt_text_add_bytes(text, digits, strlen(digits));
+    }
 }
 
 /* Length of the UTF-8 sequence at s (1 to 4), or 0 when it is not valid: too long for its value, a

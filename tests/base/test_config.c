@@ -47,6 +47,25 @@ START_TEST(test_empty_files)
 }
 END_TEST
 
+/* The mark that some editors put before UTF-8 is no text and takes no column. */
+START_TEST(test_byte_order_mark)
+{
+    tt_config c = parse_good("\xef\xbb\xbfmodel:\n  layers: 3\nrun:\n  steps: 7\n"), preset;
+    ck_assert_int_eq(c.model.layers, 3);
+    ck_assert_int_eq(c.run.steps, 7);
+    tt_config_preset(&preset);
+    c = parse_good("\xef\xbb\xbf");
+    ck_assert_mem_eq(&c, &preset, sizeof c);
+    c = parse_good("\xef\xbb\xbf# nothing\n");
+    ck_assert_mem_eq(&c, &preset, sizeof c);
+    tt_err err = {0};
+    ck_assert_int_eq(tt_config_parse(&c, "t.yaml", "\xef\xbb", &err), TT_EUSER);
+    ck_assert_ptr_nonnull(strstr(err.text, "at byte 0"));
+    ck_assert_int_eq(tt_config_parse(&c, "t.yaml", "\xef\xbb\xbf\xff", &err), TT_EUSER);
+    ck_assert_ptr_nonnull(strstr(err.text, "at byte 3"));
+}
+END_TEST
+
 START_TEST(test_bad_files)
 {
     const struct {
@@ -54,7 +73,7 @@ START_TEST(test_bad_files)
     } bad[] = {
         {"model:\n  layers: 3\n  layerz: 4\n",
          {"t.yaml:3: unknown key", "did you mean model.layers?"}},
-        {"model:\n  layers: three\n", {"t.yaml:2: model.layers: \"three\" is not", "1 to 1000"}},
+        {"model:\n  layers: three\n", {"t.yaml:2: model.layers: \"three\" is not", "1 to 510"}},
         {"model:\n  layers: 0\n", {"t.yaml:2: model.layers: \"0\" is out of range"}},
         {"model:\n  layers: 1\n  heads: 2\n  layers: 3\n",
          {"t.yaml:4: model.layers is given twice, first in line 2"}},
@@ -173,6 +192,23 @@ START_TEST(test_round_trip)
 }
 END_TEST
 
+/* YAML 1.1 takes 1e-08 for a string: a number with an exponent is stored with a dot. */
+START_TEST(test_numbers_for_other_readers)
+{
+    tt_config c;
+    tt_text text = {0};
+    tt_config_preset(&c);
+    c.optim.lr = 2.5e-7;
+    c.optim.clip = 1e6;
+    tt_config_text(&c, false, &text);
+    ck_assert_ptr_nonnull(strstr(text.data, "  eps: 1.0e-08\n"));
+    ck_assert_ptr_nonnull(strstr(text.data, "  lr: 2.5e-07\n"));
+    ck_assert_ptr_nonnull(strstr(text.data, "  clip: 1.0e+06\n"));
+    tt_text_free(&text);
+    check_round_trip(&c);
+}
+END_TEST
+
 START_TEST(test_scope)
 {
     tt_config c;
@@ -240,9 +276,11 @@ static Suite *make_suite(void)
     TCase *tcase = tcase_create("config");
     tcase_add_test(tcase, test_reads);
     tcase_add_test(tcase, test_empty_files);
+    tcase_add_test(tcase, test_byte_order_mark);
     tcase_add_test(tcase, test_bad_files);
     tcase_add_test(tcase, test_hostile);
     tcase_add_test(tcase, test_round_trip);
+    tcase_add_test(tcase, test_numbers_for_other_readers);
     tcase_add_test(tcase, test_scope);
     tcase_add_test(tcase, test_overrides);
     suite_add_tcase(suite, tcase);

@@ -20,8 +20,9 @@ void tt_text_add(tt_text *text, const char *fmt, ...) __attribute__((format(prin
 void tt_text_add_bytes(tt_text *text, const char *bytes, size_t length);
 /* The string as a JSON string literal, quotes included; invalid UTF-8 becomes U+FFFD. */
 void tt_text_add_json(tt_text *text, const char *value);
-/* The shortest decimal number that tt_parse_double reads back to the same value, in every locale;
- * "null" when it is not finite, as JSON wants. */
+/* The shortest decimal number that tt_parse_double reads back to the same value, in every locale,
+ * and that JSON and YAML 1.1 take for a number (1.0e-08, not 1e-08); "null" when it is not finite,
+ * as JSON wants. */
 void tt_text_add_double(tt_text *text, double value);
 void tt_text_free(tt_text *text);
 /* Is the string valid UTF-8 without control characters? */
