@@ -105,10 +105,23 @@ tt_code tt_read_file(const char *path, size_t limit, tt_text *text, tt_err *err)
 {
     tt_code rc = TT_OK;
     *text = (tt_text){0};
-    FILE *file = fopen(path, "rbe");
-    if (file == NULL) {
-        return tt_fail(err, TT_EWORLD, "cannot read %s: %s", path, strerror(errno));
+    FILE *file = NULL;
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* a pipe must not wait for a writer */
+    struct stat info;
+    if (fd < 0 || fstat(fd, &info) != 0) {
+        rc = tt_fail(err, TT_EWORLD, "cannot read %s: %s", path, strerror(errno));
+        goto out;
     }
+    if (!S_ISREG(info.st_mode)) { /* a device may never end, and a pipe reads only once */
+        rc = tt_fail(err, TT_EWORLD, "cannot read %s: it is not a regular file", path);
+        goto out;
+    }
+    file = fdopen(fd, "rb");
+    if (file == NULL) {
+        rc = tt_fail(err, TT_EWORLD, "cannot read %s: %s", path, strerror(errno));
+        goto out;
+    }
+    fd = -1; /* now the stream's */
     char piece[16384];
     size_t got;
     tt_text_add_bytes(text, "", 0); /* an empty file is an empty string */
@@ -120,13 +133,18 @@ tt_code tt_read_file(const char *path, size_t limit, tt_text *text, tt_err *err)
         }
         tt_text_add_bytes(text, piece, got);
     }
-    if (ferror(file)) { /* a folder opens, but does not read */
+    if (ferror(file)) {
         rc = tt_fail(err, TT_EWORLD, "cannot read %s: %s", path, strerror(errno));
     } else if (text->failed) {
         rc = tt_fail(err, TT_EWORLD, "cannot read %s: out of memory", path);
     }
 out:
-    fclose(file);
+    if (file != NULL) {
+        fclose(file);
+    }
+    if (fd >= 0) {
+        close(fd);
+    }
     if (rc != TT_OK) {
         tt_text_free(text);
     }

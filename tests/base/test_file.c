@@ -87,7 +87,18 @@ START_TEST(test_write_and_read)
     ck_assert_ptr_null(text.data);
     ck_assert_int_eq(tt_read_file(part, 10, &text, &err), TT_EWORLD);
     ck_assert_ptr_nonnull(strstr(err.text, part));
-    ck_assert_int_eq(tt_read_file(folder, 10, &text, &err), TT_EWORLD);
+    char *device = at("device"), *pipe = at("pipe");
+    ck_assert_int_eq(symlink("/dev/full", device), 0);
+    ck_assert_int_eq(mkfifo(pipe, 0600), 0); /* must not wait for a writer */
+    const char *const odd[] = {folder, device, pipe};
+    for (int i = 0; i < 3; i++) {
+        ck_assert_int_eq(tt_read_file(odd[i], 10, &text, &err), TT_EWORLD);
+        ck_assert_ptr_nonnull(strstr(err.text, odd[i]));
+        ck_assert_ptr_nonnull(strstr(err.text, "it is not a regular file"));
+        ck_assert_ptr_null(text.data);
+    }
+    free(device);
+    free(pipe);
     ck_assert_int_eq(tt_write_file("/proc/none/x", "x", 1, &err), TT_EWORLD);
     ck_assert_int_eq(tt_write_file(folder, "x", 1, &err), TT_EWORLD); /* a folder is in the way */
     free(path);

@@ -13,7 +13,7 @@ bool tt_file_exists(const char *path);
 tt_code tt_make_folders(const char *path, tt_err *err);
 /* fsync(path); rename(path, to); fsync(folder of to). */
 tt_code tt_commit_file(const char *path, const char *to, tt_err *err);
-/* Whole file into text (owned by the caller, tt_text_free); limit in bytes. */
+/* Whole regular file into text (owned by the caller, tt_text_free); limit in bytes. */
 tt_code tt_read_file(const char *path, size_t limit, tt_text *text, tt_err *err);
 /* Writes beside, commits: `path` holds the old or the new text, never half. */
 tt_code tt_write_file(const char *path, const char *bytes, size_t length, tt_err *err);
