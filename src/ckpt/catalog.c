@@ -1,7 +1,7 @@
 /* catalog.c: what a checkpoint holds, read once and then looked things up in.
  *
  * Invariant: entries are in the file's order; none is below /digests; an entry is `sealed` exactly
- * when the file holds a digest for it.
+ * when the file holds a digest for it; a digest without an entry is `lost`.
  *
  * Owns: the entries and their paths (tt_catalog_free). Reads an open file; next: digest.c. */
 #include <stdio.h>
@@ -38,16 +38,55 @@ static tt_code add_entry(void *context, const char *path, tt_h5_kind kind, int d
     return TT_OK;
 }
 
+/* A catalog being completed with what its digests tell. */
+typedef struct seals {
+    tt_catalog *catalog;
+    int room; /* of lost_path */
+    int hint;
+} seals;
+
+static const char digests[] = "digests/";
+
+static tt_code match_digest(void *context, const char *path, tt_h5_kind kind, int dims,
+                            const int64_t *dim, tt_err *err)
+{
+    seals *s = context;
+    tt_catalog *catalog = s->catalog;
+    (void)kind;
+    (void)dims;
+    (void)dim;
+    path += sizeof digests - 1;
+    if (tt_catalog_find(catalog, path, &s->hint) >= 0) {
+        return TT_OK;
+    }
+    if (catalog->lost == s->room) {
+        int room = s->room > 0 ? 2 * s->room : 16;
+        char **lost = realloc(catalog->lost_path, tt_bytes(room, sizeof *lost));
+        if (lost == NULL) {
+            return tt_fail(err, TT_EWORLD, "out of memory for a list of %d tensors", room);
+        }
+        catalog->lost_path = lost;
+        s->room = room;
+    }
+    char *name = tt_strdup(path, err);
+    if (name == NULL) {
+        return err->code;
+    }
+    catalog->lost_path[catalog->lost++] = name;
+    return TT_OK;
+}
+
 tt_code tt_catalog_read(tt_catalog *catalog, tt_h5 *file, tt_err *err)
 {
     tt_code rc = TT_OK;
     tt_text path = {0};
+    seals s = {.catalog = catalog};
     *catalog = (tt_catalog){0};
-    TT_TRY(tt_h5_walk(file, "digests", add_entry, catalog, err));
+    TT_TRY(tt_h5_walk(file, "", "digests", add_entry, catalog, err));
     for (int i = 0; i < catalog->count; i++) {
         tt_entry *entry = &catalog->entry[i];
         path.length = 0;
-        tt_text_add(&path, "digests/%s", entry->path);
+        tt_text_add(&path, "%s%s", digests, entry->path);
         if (path.failed) {
             rc = tt_fail(err, TT_EWORLD, "out of memory reading %s", tt_h5_name(file));
             goto out;
@@ -57,6 +96,7 @@ tt_code tt_catalog_read(tt_catalog *catalog, tt_h5 *file, tt_err *err)
             TT_TRY(tt_h5_get(file, path.data, TT_H5_U64, &entry->digest, err));
         }
     }
+    TT_TRY(tt_h5_walk(file, "digests", "", match_digest, &s, err));
 out:
     tt_text_free(&path);
     if (rc != TT_OK) {
@@ -70,7 +110,11 @@ void tt_catalog_free(tt_catalog *catalog)
     for (int i = 0; i < catalog->count; i++) {
         free(catalog->entry[i].path);
     }
+    for (int i = 0; i < catalog->lost; i++) {
+        free(catalog->lost_path[i]);
+    }
     free(catalog->entry);
+    free(catalog->lost_path);
     *catalog = (tt_catalog){0};
 }
 
@@ -132,6 +176,18 @@ out:
     return rc;
 }
 
+tt_code tt_check_lost(const tt_catalog *catalog, const char *prefix, const char *name, tt_err *err)
+{
+    for (int i = 0; i < catalog->lost; i++) {
+        const char *path = catalog->lost_path[i];
+        if (strncmp(path, prefix, strlen(prefix)) == 0) {
+            return tt_fail(err, TT_EWORLD, "%s is damaged: %s is missing, only its digest is there",
+                           name, path);
+        }
+    }
+    return TT_OK;
+}
+
 tt_code tt_check_sealed(const tt_catalog *catalog, const char *name, tt_err *err)
 {
     for (int i = 0; i < catalog->count; i++) {
@@ -140,5 +196,5 @@ tt_code tt_check_sealed(const tt_catalog *catalog, const char *name, tt_err *err
                            catalog->entry[i].path);
         }
     }
-    return TT_OK;
+    return tt_check_lost(catalog, "", name, err);
 }

@@ -70,11 +70,14 @@ tt_code tt_h5_write(tt_h5 *file, const char *path, int64_t first, int64_t count,
 tt_code tt_h5_read(tt_h5 *file, const char *path, int64_t first, int64_t count, float *data,
                    tt_err *err);
 
-/* Calls visit for every dataset below the root but those in the group `skip`, groups in the order they
- * were made where the file tracks it, else by name. A visit that fails ends the walk with its code. */
+/* Calls visit for every dataset below the group `top` ("" for the root), but not for those of the root
+ * in the group `skip`; groups in the order they were made where the file tracks it, else by name. Paths
+ * are whole ones ("digests/params/wte" below "digests"). No such group: no visit. A visit that fails
+ * ends the walk with its code. */
 typedef tt_code (*tt_h5_visit)(void *context, const char *path, tt_h5_kind kind, int dims,
                                const int64_t *dim, tt_err *err);
-tt_code tt_h5_walk(tt_h5 *file, const char *skip, tt_h5_visit visit, void *context, tt_err *err);
+tt_code tt_h5_walk(tt_h5 *file, const char *top, const char *skip, tt_h5_visit visit, void *context,
+                   tt_err *err);
 
 const char *tt_h5_name(const tt_h5 *file);
 bool tt_h5_exists(tt_h5 *file, const char *path);
@@ -94,10 +97,13 @@ typedef struct tt_entry {
     uint64_t digest;
 } tt_entry;
 
-/* Every dataset of a file outside /digests, in the file's order. */
+/* Every dataset of a file outside /digests, in the file's order; and what is lost: paths that have a
+ * digest and no dataset. */
 typedef struct tt_catalog {
     int count, room;
     tt_entry *entry; /* [count], owned */
+    int lost;
+    char **lost_path; /* [lost], owned */
 } tt_catalog;
 
 tt_code tt_catalog_read(tt_catalog *catalog, tt_h5 *file, tt_err *err);
@@ -116,7 +122,9 @@ void tt_shape_text(int dims, const int64_t *dim, char out[TT_SHAPE_ROOM]); /* "[
 
 /* TT_OK when `file` carries our format attribute. TT_EUSER when it carries another or none. */
 tt_code tt_check_format(tt_h5 *file, tt_err *err);
-/* TT_EWORLD naming the first tensor, scalar or text that lacks a digest. */
+/* TT_EWORLD naming the first lost dataset whose path begins with `prefix`. */
+tt_code tt_check_lost(const tt_catalog *catalog, const char *prefix, const char *name, tt_err *err);
+/* TT_EWORLD naming the first tensor, scalar or text that lacks a digest, or a digest that lacks it. */
 tt_code tt_check_sealed(const tt_catalog *catalog, const char *name, tt_err *err);
 
 /* --- digest.c --------------------------------------------------------------------------------- */
@@ -151,7 +159,8 @@ tt_code tt_part_sync(const char *part, const char *name, tt_err *err);
 
 /* --- scan.c ----------------------------------------------------------------------------------- */
 
-/* TT_OK when the file opens, carries the format and a digest for each tensor, scalar and text. */
+/* TT_OK when the file opens, carries the format, and a digest for each tensor, scalar and text, and
+ * each of them for its digest. */
 tt_code tt_ckpt_complete(const char *path, tt_err *err);
 
 #endif

@@ -754,14 +754,21 @@ static tt_code walk_group(tt_h5 *file, hid_t group, const char *prefix, int dept
     return rc;
 }
 
-tt_code tt_h5_walk(tt_h5 *file, const char *skip, tt_h5_visit visit, void *context, tt_err *err)
+tt_code tt_h5_walk(tt_h5 *file, const char *top, const char *skip, tt_h5_visit visit, void *context,
+                   tt_err *err)
 {
-    hid_t root = H5Gopen2(file->id, "/", H5P_DEFAULT);
-    if (root < 0) {
-        return cannot_read(file, "the root group", err);
+    tt_code rc = TT_OK;
+    bool root = top[0] == '\0';
+    if (!root && !tt_h5_exists(file, top)) {
+        return TT_OK;
     }
-    tt_code rc = walk_group(file, root, "", 0, skip, visit, context, err);
-    drop(root);
+    hid_t group = H5Oopen(file->id, root ? "/" : top, H5P_DEFAULT);
+    if (group < 0) {
+        rc = cannot_read(file, root ? "the root group" : top, err);
+    } else if (H5Iget_type(group) == H5I_GROUP) {
+        rc = walk_group(file, group, top, 0, skip, visit, context, err);
+    }
+    drop(group);
     return rc;
 }
 

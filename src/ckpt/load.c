@@ -156,6 +156,8 @@ static tt_code examine(load *l, tt_err *err)
         goto out;
     }
     TT_TRY(tt_catalog_read(&l->catalog, l->file, err));
+    /* First of all: a file that has lost a tensor is damaged, not another model's. */
+    TT_TRY(tt_check_lost(&l->catalog, l->params_only ? params : "", l->path, err));
     l->which = tt_alloc(l->state->tensors, sizeof *l->which, err);
     l->checked = tt_alloc(l->catalog.count, sizeof *l->checked, err);
     l->sum = tt_alloc(l->catalog.count, sizeof *l->sum, err);

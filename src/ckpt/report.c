@@ -37,12 +37,16 @@ static tt_code get_text(tt_h5 *file, const char *name, tt_text *text, tt_err *er
     if (text == NULL) {
         return TT_OK;
     }
+    snprintf(seal, sizeof seal, "digests/%s", name);
+    bool sealed = tt_h5_exists(file, seal);
     if (!tt_h5_exists(file, name)) {
-        return tt_fail(err, TT_EUSER, "%s holds no /%s", tt_h5_name(file), name);
+        return sealed ? tt_fail(err, TT_EWORLD,
+                                "%s is damaged: %s is missing, only its digest is there",
+                                tt_h5_name(file), name)
+                      : tt_fail(err, TT_EUSER, "%s holds no /%s", tt_h5_name(file), name);
     }
     TT_TRY(tt_h5_get_text(file, name, text, err));
-    snprintf(seal, sizeof seal, "digests/%s", name);
-    if (tt_h5_exists(file, seal)) {
+    if (sealed) {
         TT_TRY(tt_h5_get(file, seal, TT_H5_U64, &digest, err));
         if (digest != tt_digest_text(text->data)) {
             rc = tt_fail(err, TT_EWORLD, "%s is damaged: %s does not match its digest",
@@ -233,12 +237,17 @@ tt_code tt_ckpt_verify(const char *path, tt_text *out, tt_err *err)
         tensors += well && tt_entry_is_tensor(&catalog.entry[i]);
         smalls += well && !tt_entry_is_tensor(&catalog.entry[i]);
     }
+    for (int i = 0; i < catalog.lost; i++) {
+        tt_text_add(out, "damaged  %s is missing, only its digest is there\n",
+                    catalog.lost_path[i]);
+    }
+    bad += catalog.lost;
     tt_text_add(out, "OK       %d tensors, %d scalars and texts match their digests\n", tensors,
                 smalls);
     TT_TRY(finish(out, path, err));
     if (bad > 0) {
         rc = tt_fail(err, TT_EWORLD, "%s is damaged: %d of %d digests do not match", path, bad,
-                     catalog.count);
+                     catalog.count + catalog.lost);
     }
 out:
     tt_catalog_free(&catalog);

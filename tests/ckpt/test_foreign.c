@@ -161,6 +161,59 @@ START_TEST(digests_of_elsewhere)
 }
 END_TEST
 
+/* A checkpoint of nine tensors, from which somebody deletes `link`. */
+static void checkpoint_without(const char *path, const fixture *f, const char *link)
+{
+    ck_assert_int_eq(tt_ckpt_save(NULL, path, &f->state, NULL, 0, &err), TT_OK);
+    hid_t file = H5Fopen(path, H5F_ACC_RDWR, H5P_DEFAULT);
+    ck_assert_int_ge(file, 0);
+    ck_assert_int_ge(H5Ldelete(file, link, H5P_DEFAULT), 0);
+    H5Fclose(file);
+}
+
+/* A digest without its dataset is a loss that all who read the file see. */
+START_TEST(lost_datasets)
+{
+    static const struct {
+        const char *link, *first;
+        int lost;
+    } cases[] = {
+        {"adam_m", "adam_m/wte", 2},     {"adam_v/h.0.mlp.fc.bias", "adam_v/h.0.mlp.fc.bias", 1},
+        {"params/one", "params/one", 1}, {"state", "state/step", SCALARS},
+        {"state/odd", "state/odd", 1},   {"config", "config", 1}};
+    fixture *f = fixture_new(CUT_WHOLE, 0, 1);
+    const char *path = in_folder(&dir, "step-1.h5");
+    fill_values(f, 3);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char words[128], *latest = NULL;
+        tt_text out = {0}, skipped = {0};
+        bool of_params = strncmp(cases[i].link, "params", 6) == 0;
+        checkpoint_without(path, f, cases[i].link);
+        snprintf(words, sizeof words, "%s is missing", cases[i].first);
+        ck_assert_int_eq(tt_ckpt_verify(path, &out, &err), TT_EWORLD);
+        ck_assert_msg(strstr(out.data, words) != NULL, "%s", out.data);
+        snprintf(words, sizeof words, "%d of 15 digests do not match", cases[i].lost);
+        ck_assert_msg(strstr(err.text, words) != NULL, "%s", err.text);
+
+        snprintf(words, sizeof words, "damaged: %s is missing", cases[i].first);
+        ck_assert_int_eq(tt_ckpt_load(NULL, path, &f->state, false, &err), TT_EWORLD);
+        ck_assert_msg(strstr(err.text, words) != NULL, "%s", err.text);
+        ck_assert_int_eq(tt_ckpt_load(NULL, path, &f->state, true, &err),
+                         of_params ? TT_EWORLD : TT_OK);
+        ck_assert_int_eq(tt_ckpt_latest(dir.path, NULL, &latest, &skipped, &err), TT_OK);
+        ck_assert_ptr_null(latest);
+        ck_assert_msg(strstr(skipped.data, words) != NULL, "%s", skipped.data);
+        tt_text_free(&skipped);
+        tt_text_free(&out);
+    }
+    tt_text config = {0};
+    ck_assert_int_eq(tt_ckpt_texts(path, &config, NULL, &err), TT_EWORLD);
+    ck_assert_ptr_nonnull(strstr(err.text, "damaged: config is missing"));
+    tt_text_free(&config);
+    free(f);
+}
+END_TEST
+
 /* Strings as h5py writes them: of variable length. */
 START_TEST(texts_from_elsewhere)
 {
@@ -226,6 +279,7 @@ static Suite *make_suite(void)
     tcase_add_test(tc, parameters_from_elsewhere);
     tcase_add_test(tc, parameters_that_do_not_fit);
     tcase_add_test(tc, digests_of_elsewhere);
+    tcase_add_test(tc, lost_datasets);
     tcase_add_test(tc, texts_from_elsewhere);
     tcase_add_test(tc, anything_at_all);
     suite_add_tcase(suite, tc);
