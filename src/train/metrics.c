@@ -37,7 +37,8 @@ static int64_t step_of(const char *line)
     return strncmp(line, key, sizeof key - 1) == 0 ? strtoll(line + sizeof key - 1, NULL, 10) : 0;
 }
 
-/* Drops lines of later steps than `last` and a half line at the end, if there are any. */
+/* Drops lines of later steps than `last`, a half line at the end, and lines that hold a NUL byte,
+ * as a power cut leaves them where the disk had not yet got what was written. */
 static tt_code cut_back(const char *path, int64_t last, tt_err *err)
 {
     tt_code rc = TT_OK;
@@ -46,10 +47,12 @@ static tt_code cut_back(const char *path, int64_t last, tt_err *err)
         goto out;
     }
     TT_TRY(tt_read_file(path, METRICS_LIMIT, &all, err));
-    const char *at = all.data;
-    for (const char *end; at && (end = strchr(at, '\n')); at = end + 1) {
-        if (step_of(at) <= last) {
-            tt_text_add_bytes(&kept, at, (size_t)(end + 1 - at));
+    const char *const stop = all.data + all.length;
+    for (const char *at = all.data, *end; (end = memchr(at, '\n', (size_t)(stop - at)));
+         at = end + 1) {
+        const size_t length = (size_t)(end + 1 - at);
+        if (!memchr(at, '\0', length) && step_of(at) <= last) {
+            tt_text_add_bytes(&kept, at, length);
         }
     }
     if (kept.failed) {

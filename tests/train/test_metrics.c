@@ -302,6 +302,32 @@ START_TEST(resuming_cuts_back)
 }
 END_TEST
 
+/* A power cut leaves NUL bytes where the disk had not got the text: such lines go, later ones stay. */
+START_TEST(resuming_drops_damaged_lines)
+{
+    static const char damaged[] = "{\"run\": {}}\n{\"step\": 1, \"loss\": 5}\n"
+                                  "{\"step\": 2, \"lo\0\0\0\n\0\0{\"step\": 3, \"loss\": 3}\n"
+                                  "\0\n{\"step\": 4, \"loss\": 2}\n{\"step\": 9, \"loss\": 1}\n"
+                                  "{\"step\": 4\0\0\0";
+    tt_config config = metrics_config("damaged");
+    tt_trainer t;
+    tt_metrics metrics;
+    open_trainer(&t, &config, &alone);
+    t.progress.step = 4;
+    write_text(in_run(&config, "metrics.jsonl"), damaged, sizeof damaged - 1);
+    must(tt_metrics_open(&metrics, &t, &err_));
+    tt_metrics_close(&metrics);
+    lines got = read_lines(in_run(&config, "metrics.jsonl"));
+    ck_assert_int_eq(got.count, 4);
+    ck_assert_str_eq(got.line[0], "{\"run\": {}}");
+    ck_assert_str_eq(got.line[1], "{\"step\": 1, \"loss\": 5}");
+    ck_assert_str_eq(got.line[2], "{\"step\": 4, \"loss\": 2}");
+    has_keys(got.line[3], "run");
+    tt_text_free(&got.text);
+    tt_trainer_close(&t);
+}
+END_TEST
+
 /* JSON has no NaN and no infinity. */
 START_TEST(what_is_not_finite_is_null)
 {
@@ -380,6 +406,7 @@ static Suite *make_suite(void)
     tcase_add_test(tests, the_reader_is_strict);
     tcase_add_test(tests, a_run_writes_the_promised_lines);
     tcase_add_test(tests, resuming_cuts_back);
+    tcase_add_test(tests, resuming_drops_damaged_lines);
     tcase_add_test(tests, what_is_not_finite_is_null);
     tcase_add_test(tests, skipped_step_is_a_line);
     tcase_add_test(tests, refusing_disk);
