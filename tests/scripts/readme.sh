@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # quick: yes
-# The table of options in README.md is what the program prints; every script and file it names exists.
+# The table of options in README.md is what the program prints; flags read as in the help; every script
+# and file it names exists.
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit
 
@@ -8,6 +9,23 @@ if diff <(sed '1,/^<!-- options/d; /^<!-- \/options/,$d' README.md) <("$TUTTI_BI
     echo "ok options in README"
 else
     echo "not ok options in README: make readme writes them anew"
+fi
+
+# "--valid FRACTION" in the list of commands is the same in the help of the command.
+wrong=
+while read -r command flag; do
+    "$TUTTI_BIN" "$command" --help 2>&1 | grep -q -e "$flag" || wrong+=" $command: $flag;"
+done < <(
+    sed -n '/^## Commands/,/^Every command/s/^    tutti \([a-z]*\) /\1 /p' README.md |
+        awk '{ while (match($0, /--[a-z-]+ [A-Z][A-Z.a-z0-9]*/)) {
+            print $1, substr($0, RSTART, RLENGTH)
+            $0 = $1 " " substr($0, RSTART + RLENGTH)
+        } }'
+)
+if [[ -z $wrong ]]; then
+    echo "ok flags in README"
+else
+    echo "not ok flags in README, not so in the help:$wrong"
 fi
 
 # Paths from the top, and in the tour also paths from src/ in backquotes.
