@@ -239,10 +239,11 @@ out:
     return rc;
 }
 
-/* Newest complete checkpoint of run.dir older than `before` (NULL: of all), as rank 0 sees it, the
- * same on all ranks; *path is malloc'd. Files that are there but cannot be used are warned of, and
- * when nothing else is left they end the run: to begin anew beside them would overwrite them. */
-static tt_code latest(tt_trainer *t, const char *before, char **path, tt_err *err)
+/* Newest complete checkpoint of run.dir older than `before`, which cannot be used because of `why`
+ * (both NULL: of all), as rank 0 sees it, the same on all ranks; *path is malloc'd. Files passed over
+ * are warned of; when nothing is left but such files they end the run: to begin anew beside them would
+ * overwrite them. Collective. */
+static tt_code latest(tt_trainer *t, const char *before, const char *why, char **path, tt_err *err)
 {
     tt_code rc = TT_OK;
     tt_text skipped = {0}, shared = {0};
@@ -250,14 +251,16 @@ static tt_code latest(tt_trainer *t, const char *before, char **path, tt_err *er
     *path = NULL;
     if (t->world->rank == 0) {
         rc = tt_ckpt_latest(dir, before, path, &skipped, err);
-        if (rc == TT_OK && skipped.length > 0) {
-            tt_warn(t->log, "passed over:\n%s", skipped.data);
-        }
-        if (rc == TT_OK && !*path && (skipped.length > 0 || before)) {
+        const bool passed = why || skipped.length > 0;
+        if (rc == TT_OK && passed && *path) {
+            tt_warn(t->log, "passed over: %s%s%s", why ? why : "",
+                    why && skipped.length ? "; " : "", skipped.data ? skipped.data : "");
+        } else if (rc == TT_OK && passed) {
+            const char *reason = why ? why : skipped.data;
             rc = tt_fail(err, TT_EWORLD,
-                         "%s holds checkpoints, but none that can be used; mend or move them, or "
-                         "set run.resume=never to begin anew",
-                         dir);
+                         "%.*s; no other checkpoint in %s can be used; mend or move them, or set "
+                         "run.resume=never to begin anew",
+                         (int)strcspn(reason, "\n"), reason, dir);
         }
         if (rc == TT_OK && *path) {
             tt_text_add(&shared, "%s", *path);
@@ -375,17 +378,15 @@ static tt_code resume(tt_trainer *t, bool *found, tt_err *err)
     tt_code rc = TT_OK;
     char *path = NULL, *older = NULL;
     *found = false;
-    TT_TRY(latest(t, NULL, &path, err));
+    TT_TRY(latest(t, NULL, NULL, &path, err));
     while (path && !*found) {
         rc = tt_agree(t->world, check_trajectory(t, path, err), err);
         if (rc == TT_OK) {
             rc = load(t, path, false, err);
         }
         if (rc == TT_EWORLD) {
-            if (t->world->rank == 0) {
-                tt_warn(t->log, "passed over: %s", err->text);
-            }
-            TT_TRY(latest(t, path, &older, err));
+            const tt_err why = *err;
+            TT_TRY(latest(t, path, why.text, &older, err));
             free(path);
             path = older;
             older = NULL;

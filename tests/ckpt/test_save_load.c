@@ -86,6 +86,28 @@ START_TEST(any_group_and_nothing_else)
 }
 END_TEST
 
+/* Only a file of the same group, or nothing, may be replaced. */
+START_TEST(what_may_be_replaced)
+{
+    const char *path = in_folder(&dir, "dump.h5");
+    ck_assert_int_eq(tt_ckpt_may_replace(path, "grads", &err), TT_OK);
+    fixture *f = fixture_new(CUT_WHOLE, 0, 1);
+    f->state.tensors = 2; /* params/ */
+    ck_assert_int_eq(tt_ckpt_save(NULL, path, &f->state, NULL, 0, &err), TT_OK);
+    ck_assert_int_eq(tt_ckpt_may_replace(path, "grads", &err), TT_EUSER);
+    ck_assert_ptr_nonnull(strstr(err.text, path));
+    ck_assert_int_eq(tt_ckpt_may_replace(path, "param", &err), TT_EUSER);
+    f->state.scalars = 0;
+    f->state.config = f->state.tokenizer = NULL;
+    ck_assert_int_eq(tt_ckpt_save(NULL, path, &f->state, NULL, 0, &err), TT_OK);
+    ck_assert_int_eq(tt_ckpt_may_replace(path, "params", &err), TT_OK);
+    spill(path, (const unsigned char *)"text", 4);
+    ck_assert_int_eq(tt_ckpt_may_replace(path, "grads", &err), TT_EUSER);
+    ck_assert_int_eq(tt_ckpt_may_replace(dir.path, "grads", &err), TT_EUSER);
+    free(f);
+}
+END_TEST
+
 START_TEST(texts_of_any_length)
 {
     const char *path = in_folder(&dir, "step-1.h5");
@@ -406,6 +428,7 @@ static Suite *make_suite(void)
     tcase_add_test(tc, every_bit_comes_back);
     tcase_add_test(tc, params_only_leaves_the_rest);
     tcase_add_test(tc, any_group_and_nothing_else);
+    tcase_add_test(tc, what_may_be_replaced);
     tcase_add_test(tc, texts_of_any_length);
     tcase_add_test(tc, other_models);
     tcase_add_test(tc, other_files);

@@ -108,12 +108,28 @@ mkdir "$work/damaged"
 cp "$work/bad.h5" "$work/damaged/step-00000002.h5"
 train 2 damaged run.resume=must
 refused "continuing from a damaged checkpoint" 1 "step-00000002.h5 is damaged: params/wte"
+equal "and nothing is begun beside it" "step-00000002.h5" "$(ls "$work/damaged")"
+train 2 damaged
+refused "nor in place of it" 1 "no other checkpoint"
 # A file that is cut short, as by a crash of the machine, is passed over for the one before.
 cp "$saved" "$work/damaged/step-00000002.h5"
 head -c 20000 "$saved" >"$work/damaged/step-00000003.h5"
 train 2 damaged run.resume=must run.steps=3
 check "a checkpoint cut short is passed over by name" grep -q 'step-00000003.h5' "$work/err"
 check "for the one before" grep -q 'continuing from .*step-00000002.h5' "$work/err"
+# So is a file whose digests do not match.
+cp "$work/bad.h5" "$work/damaged/step-00000003.h5"
+train 2 damaged run.resume=must run.steps=3
+check "a checkpoint with a flipped bit is passed over by name" grep -q 'step-00000003.h5 is damaged: params/wte' "$work/err"
+check "for the one before too" grep -q 'continuing from .*step-00000002.h5' "$work/err"
+
+# --- what a run writes replaces nothing else ---
+sum=$(sha256sum "$work/tokens.h5")
+no "gradient dump over a token file" 2 "holds something other than grads" run.dump_gradients="$work/tokens.h5"
+equal "which stays as it was" "$sum" "$(sha256sum "$work/tokens.h5")"
+no "gradient dump into no folder" 1 "$work/nowhere" run.dump_gradients="$work/nowhere/g.h5"
+for _ in 1 2 3; do train 1 aside run.resume=never run.steps=1; done
+equal "three fresh starts in a row keep the earlier two" 3 "$(find "$work/aside" -name 'step-*.h5' | wc -l)"
 
 # --- the other commands ---
 says "token file of nothing" 2 "absent" data build --out "$work/new.h5" "$work/absent"

@@ -19,7 +19,11 @@ fi
 # --- gradients that are not finite ---
 for what in nan_grad inf_grad; do
     export TUTTI_FAULT=$what:rank=1,step=3
-    trained "$what: the run goes on" 3 $what run.steps=5 run.save_every=1 run.keep=0
+    trained "$what: the run ends with the skipped step" 3 $what run.steps=3 run.save_every=1 run.keep=1
+    equal "$what: no checkpoint from before the trouble is deleted" "step-00000002.h5 step-00000003.h5" \
+        "$(find "$work/$what" -name '*.h5' -printf '%f\n' | LC_ALL=C sort | paste -sd ' ')"
+    check "$what: and it says so" grep -q 'the last 1 steps were skipped' "$work/err"
+    trained "$what: the next start goes on" 3 $what run.steps=5 run.save_every=1 run.keep=0
     unset TUTTI_FAULT
     equal "$what: only step 3 is skipped" "1 false 2 false 3 true 4 false 5 false" \
         "$(metric $what skipped | paste -sd ' ')"

@@ -62,3 +62,12 @@ ended runner 2 "SIGTERM to run.sh"
 begin mpirun 2
 kill -USR1 "$(ps -o ppid= -p "$(<"$work/mpirun.pid.0")")"
 ended mpirun 2 "SIGUSR1 to mpirun"
+
+# Left to itself, OpenBLAS makes threads before main, which must not be the ones to take the signal.
+unset OMP_NUM_THREADS
+begin threads 1
+kill -TERM "$(<"$work/threads.pid.0")"
+ended threads 1 "SIGTERM with threads of a library's own"
+begin runner-threads 2
+kill -TERM "$job"
+ended runner-threads 2 "SIGTERM to run.sh with such threads"

@@ -72,7 +72,7 @@ START_TEST(another_rank_count_continues_the_same_run)
     MPI_Barrier(MPI_COMM_WORLD);
     if (tt_test_world.rank == 0) { /* step 6, by one rank, for all */
         tt_err err;
-        ck_assert_int_eq(tt_state_save(&two, &err), TT_OK);
+        ck_assert_int_eq(tt_state_save(&two, true, &err), TT_OK);
     }
     MPI_Barrier(MPI_COMM_WORLD);
     tt_trainer_close(&one);

@@ -11,7 +11,7 @@ static tt_loss make_checkpoint(const tt_config *config)
     open_trainer(&t, config, &alone);
     step_once(&t, &record);
     step_once(&t, &record);
-    must(tt_state_save(&t, &err_));
+    must(tt_state_save(&t, true, &err_));
     must(tt_evaluate(NULL, t.model, &t.valid_sampler, &t.batch, 5, &loss, &err_));
     tt_trainer_close(&t);
     return loss;
@@ -38,7 +38,7 @@ static tt_loss loss_of(tt_infer *infer)
     ck_assert_int_eq(posix_memalign(&memory, TT_ALIGN, tt_batch_bytes(infer->B, T)), 0);
     tt_batch_place(&batch, infer->B, T, memory);
     must(tt_tokens_open(&tokens, in_folder("data.h5"), true, &err_));
-    must(tt_sampler_open(&sampler, tokens, "stream", 0, T, false, &err_));
+    must(tt_evaluate_sampler(&sampler, tokens, "stream", T, &err_));
     must(tt_evaluate(NULL, infer->model, &sampler, &batch, 5, &loss, &err_));
     tt_tokens_close(tokens);
     free(memory);

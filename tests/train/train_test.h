@@ -261,7 +261,7 @@ static inline void first_part(const tt_config *config, tt_world *world)
     tt_trainer t;
     open_trainer(&t, config, world);
     steps(&t, FIRST);
-    must(tt_state_save(&t, &err_));
+    must(tt_state_save(&t, true, &err_));
     tt_trainer_close(&t);
 }
 
