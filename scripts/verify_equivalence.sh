@@ -21,11 +21,14 @@ here=$(cd "$(dirname "$0")" && pwd)
 # Bounds: loss, gradient norm, weights.
 # fp32: sums of the same terms in another order; a few units of 2^-24 a step, and they accumulate.
 # bf16: the same sums, but now and then a difference in the last bit of a sum moves an activation or a
-# weight to the next BF16 value, 2^-8 away relatively; the steps that follow see it.
+# weight to the next BF16 value, 2^-8 away relatively; the steps that follow see it. Weights have room
+# for one thing more: the gradient of a key's bias is zero in exact arithmetic (a constant added to all
+# scores of a row changes nothing), so what AdamW follows there is rounding noise, in steps of lr.
+# sum of lr over 20 steps * sqrt(biases) / |w| is 5e-3 for configs/equivalence.yaml; seen: 8e-4.
 bounds() {
     case $1 in
     fp32) echo 1e-6 1e-5 1e-5 ;;
-    bf16) echo 1e-4 1e-3 1e-3 ;;
+    bf16) echo 1e-4 1e-3 5e-3 ;;
     esac
 }
 
