@@ -17,8 +17,8 @@
 tt_code tt_evaluate_sampler(tt_sampler *sampler, tt_tokens *tokens, const char *mode,
                             int64_t context, tt_err *err);
 
-/* Loss over the first `count` samples. Collective over world (NULL: one process). batch: memory for one micro-batch. *loss is
- * overwritten with the pair over all ranks. */
+/* Loss over the first `count` samples. Collective over world (NULL: one process). batch: memory for
+ * one micro-batch. *loss is overwritten with the pair over all ranks. */
 tt_code tt_evaluate(tt_world *world, tt_model *model, tt_sampler *sampler, tt_batch *batch,
                     int64_t count, tt_loss *loss, tt_err *err);
 
