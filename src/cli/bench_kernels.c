@@ -48,8 +48,7 @@ static tt_code bed_open(tt_bed *bed, const tt_bench *bench, tt_err *err)
     const int64_t head = tt_mul(s->V, tt_max(s->C, HEAD_ROWS));
     const int64_t room = tt_max(tt_mul(bed->rows, widest), head);
     const tt_extents extents = tt_model_extents(s, tt_max(config->batch.micro, 1), s->T);
-    const size_t scratch =
-        tt_kernels_workspace(&bed->ops, bed->guarded.isa ? &bed->guarded : NULL, &extents, threads);
+    const size_t scratch = tt_kernels_workspace(&bed->ops, &bed->guarded, &extents, threads);
     TT_TRY(tt_arena_open(&bed->arena, "bench",
                          2 * tt_arena_cost(tt_bytes(room, act)) +
                              tt_arena_cost(tt_bytes(room, sizeof(float))) + tt_arena_cost(scratch),
@@ -57,11 +56,8 @@ static tt_code bed_open(tt_bed *bed, const tt_bench *bench, tt_err *err)
     bed->a = tt_arena_take(&bed->arena, tt_bytes(room, act));
     bed->b = tt_arena_take(&bed->arena, tt_bytes(room, act));
     bed->c = tt_arena_take(&bed->arena, tt_bytes(room, sizeof(float)));
-    bed->ctx = (tt_ctx){.ops = &bed->ops,
-                        .base = bed->guarded.isa ? &bed->guarded : NULL,
-                        .threads = threads,
-                        .workspace = tt_arena_take(&bed->arena, scratch),
-                        .workspace_bytes = scratch};
+    bed->ctx = tt_kernels_ctx(&bed->ops, &bed->guarded, threads,
+                              tt_arena_take(&bed->arena, scratch), scratch);
     tt_threads_set(threads);
     tt_flush_denormals(threads);
     for (int64_t i = 0; i < room; i++) {

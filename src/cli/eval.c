@@ -81,8 +81,10 @@ static tt_code evaluate(tt_world *world, int argc, char **argv, const char *data
     TT_TRY(tt_evaluate(world, infer.model, &sampler, &batch, count, &loss, err));
     double mean = loss.count > 0 ? loss.sum / (double)loss.count : 0;
     if (world->rank == 0 && json) {
-        tt_text_add(&text, "{\"valid_loss\": %.9g, \"valid_tokens\": %lld, \"sequences\": %lld}\n",
-                    mean, (long long)loss.count, (long long)count);
+        tt_text_add(&text, "{\"valid_loss\": ");
+        tt_text_add_double(&text, mean); /* null when it is not finite */
+        tt_text_add(&text, ", \"valid_tokens\": %lld, \"sequences\": %lld}\n",
+                    (long long)loss.count, (long long)count);
     } else if (world->rank == 0) {
         tt_text_add(&text,
                     "loss        %.6f nats per token\nperplexity  %.4f\ntokens      %lld\n"

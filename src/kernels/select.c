@@ -115,8 +115,19 @@ size_t tt_kernels_workspace(const tt_ops *ops, const tt_ops *guarded, const tt_e
                             int threads)
 {
     size_t bytes = ops->workspace(extents, threads);
-    size_t inner = guarded != NULL ? guarded->workspace(extents, threads) : 0;
+    bool wraps = guarded != NULL && guarded->isa != NULL;
+    size_t inner = wraps ? guarded->workspace(extents, threads) : 0;
     return bytes > inner ? bytes : inner;
+}
+
+tt_ctx tt_kernels_ctx(const tt_ops *ops, const tt_ops *guarded, int threads, void *workspace,
+                      size_t bytes)
+{
+    return (tt_ctx){.ops = ops,
+                    .base = guarded->isa != NULL ? guarded : NULL,
+                    .threads = threads,
+                    .workspace = workspace,
+                    .workspace_bytes = bytes};
 }
 
 /* The isa that the name (after "guard:") asks for, or NULL with err filled. */
@@ -183,6 +194,7 @@ tt_code tt_kernels_select(tt_ops *ops, tt_ops *guarded, tt_format format, const 
     }
     tt_blas_setup();
     *ops = table;
+    *guarded = (tt_ops){0};
     if (guard) {
         *guarded = table;
         *ops = tt_table_guard;

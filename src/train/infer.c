@@ -69,11 +69,8 @@ static tt_code allocate(tt_infer *infer, int threads, tt_err *err)
                          tt_arena_cost(weights) + tt_arena_cost(acts) + tt_arena_cost(scratch),
                          err));
     infer->weights = tt_arena_take(&infer->arena, weights);
-    infer->ctx = (tt_ctx){.ops = &infer->print.ops,
-                          .base = infer->print.guarded.isa ? &infer->print.guarded : NULL,
-                          .threads = threads,
-                          .workspace = tt_arena_take(&infer->arena, scratch),
-                          .workspace_bytes = scratch};
+    infer->ctx = tt_kernels_ctx(&infer->print.ops, &infer->print.guarded, threads,
+                                tt_arena_take(&infer->arena, scratch), scratch);
     TT_TRY(tt_model_open(&infer->model, &p->shape, &p->params, &infer->ctx, infer->weights, NULL,
                          infer->B, T, &infer->arena, err));
 out:

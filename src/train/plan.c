@@ -37,8 +37,8 @@ static void make_plan(tt_blueprint *p, int rank, int ranks, int threads)
     plan->bytes[TT_MEM_OPTIMIZER] = 3 * tt_arena_cost(tt_bytes(p->shard.elements, sizeof(float)));
     plan->bytes[TT_MEM_ACTIVATIONS] =
         tt_model_activation_bytes(&p->shape, B, T, p->act_bytes, true);
-    plan->bytes[TT_MEM_WORKSPACE] = tt_arena_cost(
-        tt_kernels_workspace(&p->ops, p->guarded.isa ? &p->guarded : NULL, &extents, threads));
+    plan->bytes[TT_MEM_WORKSPACE] =
+        tt_arena_cost(tt_kernels_workspace(&p->ops, &p->guarded, &extents, threads));
     plan->bytes[TT_MEM_BATCH] = tt_arena_cost(tt_batch_bytes(B, T));
     plan->total = 0;
     for (int i = 0; i < TT_MEM_COMPONENTS; i++) {

@@ -112,11 +112,9 @@ static tt_code allocate(tt_trainer *t, tt_err *err)
     t->master = tt_arena_take(&t->arena[TT_MEM_OPTIMIZER], shard_bytes);
     t->m = tt_arena_take(&t->arena[TT_MEM_OPTIMIZER], shard_bytes);
     t->v = tt_arena_take(&t->arena[TT_MEM_OPTIMIZER], shard_bytes);
-    t->ctx = (tt_ctx){.ops = &p->ops,
-                      .base = p->guarded.isa ? &p->guarded : NULL,
-                      .threads = p->plan.threads,
-                      .workspace_bytes = p->plan.bytes[TT_MEM_WORKSPACE]};
-    t->ctx.workspace = tt_arena_take(&t->arena[TT_MEM_WORKSPACE], p->plan.bytes[TT_MEM_WORKSPACE]);
+    const size_t scratch = p->plan.bytes[TT_MEM_WORKSPACE];
+    t->ctx = tt_kernels_ctx(&p->ops, &p->guarded, p->plan.threads,
+                            tt_arena_take(&t->arena[TT_MEM_WORKSPACE], scratch), scratch);
     tt_batch_place(
         &t->batch, p->split.micro, p->shape.T,
         tt_arena_take(&t->arena[TT_MEM_BATCH], tt_batch_bytes(p->split.micro, p->shape.T)));

@@ -174,14 +174,19 @@ struct tt_ops {
 
 /* Lays the tables that this processor supports over the reference, up to the one named by `isa`
  * (NULL or "": the best), for one storage format. "guard" or "guard:<isa>" wraps the result; then
- * `guarded`, owned by the caller and outliving ctx, receives the wrapped table (goes to ctx->base).
+ * `guarded`, owned by the caller and outliving ctx, receives the wrapped table; otherwise zeros.
  * An unknown or unsupported name is TT_EUSER, listing what this processor can do. */
 tt_code tt_kernels_select(tt_ops *ops, tt_ops *guarded, tt_format format, const char *isa,
                           tt_err *err);
 
-/* Scratch for a selected (possibly guarded) table. */
+/* Scratch for a selection. */
 size_t tt_kernels_workspace(const tt_ops *ops, const tt_ops *guarded, const tt_extents *extents,
                             int threads);
+
+/* The context of a selection; everything is borrowed and must outlive it. bytes >= what
+ * tt_kernels_workspace says. */
+tt_ctx tt_kernels_ctx(const tt_ops *ops, const tt_ops *guarded, int threads, void *workspace,
+                      size_t bytes);
 
 /* Runs small odd shapes of every operation that another library serves (OpenBLAS) against the
  * reference; TT_EWORLD naming library, operation and shape when they differ. */
