@@ -3,14 +3,10 @@
  * Reads and writes trainer memory through rows of pieces; next: ckpt/ckpt.h. */
 #include "tutti/train/state.h"
 
-#include <dirent.h>
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
-#include "tutti/base/clock.h"
 #include "tutti/base/file.h"
 #include "tutti/base/narrow.h"
 #include "tutti/dist/share.h"
@@ -20,61 +16,6 @@
 enum { GROUPS = 3, SCALARS = 7 };
 static const int64_t MOST_STEPS = (int64_t)1 << 40; /* times sequences stays in 64 bits */
 static const char *const group_names[GROUPS] = {"params", "adam_m", "adam_v"};
-
-tt_code tt_rows_make(tt_rows *rows, const tt_params *params, const tt_shard *shard,
-                     const int64_t *local, int groups, const char *const *group, float *const *data,
-                     tt_err *err)
-{
-    tt_code rc = TT_OK;
-    const int64_t count = tt_mul(params->count, groups);
-    memset(rows, 0, sizeof *rows);
-    /* Ranges and parameters both tile the flat vector in order, so they meet in at most
-     * ranges + parameters pieces a group. */
-    rows->row = tt_alloc(count, sizeof *rows->row, err);
-    rows->name = tt_alloc(count, sizeof *rows->name, err);
-    rows->piece = tt_alloc(tt_mul(groups, params->count + shard->count), sizeof *rows->piece, err);
-    if (!rows->row || !rows->name || !rows->piece) {
-        tt_rows_free(rows);
-        rc = err->code;
-        goto out;
-    }
-    for (int g = 0; g < groups; g++) {
-        for (int i = 0, r = 0; i < params->count; i++) {
-            const tt_param *p = &params->param[i];
-            tt_tensor_row *row = &rows->row[rows->rows];
-            snprintf(rows->name[rows->rows], sizeof rows->name[0], "%s/%s", group[g], p->name);
-            *row = (tt_tensor_row){.name = rows->name[rows->rows],
-                                   .dims = p->dims,
-                                   .dim = {p->dim[0], p->dim[1]},
-                                   .piece = &rows->piece[rows->pieces]};
-            while (r > 0 && shard->range[r - 1].end > p->offset) {
-                r--; /* the last range of the parameter before may reach into this one */
-            }
-            for (; r < shard->count && shard->range[r].first < p->offset + p->count; r++) {
-                int64_t first = tt_max(shard->range[r].first, p->offset);
-                int64_t end = tt_min(shard->range[r].end, p->offset + p->count);
-                if (first < end) {
-                    row->piece[row->pieces++] =
-                        (tt_piece){.first = first - p->offset,
-                                   .count = end - first,
-                                   .data = data[g] + local[r] + (first - shard->range[r].first)};
-                }
-            }
-            rows->pieces += row->pieces;
-            rows->rows++;
-        }
-    }
-out:
-    return rc;
-}
-
-void tt_rows_free(tt_rows *rows)
-{
-    free(rows->row);
-    free(rows->name);
-    free(rows->piece);
-    memset(rows, 0, sizeof *rows);
-}
 
 /* The scalars; `facts` are those that must be equal rather than loaded. */
 typedef struct tt_facts {
@@ -276,81 +217,6 @@ static tt_code latest(tt_trainer *t, const char *before, const char *why, char *
 out:
     tt_text_free(&skipped);
     tt_text_free(&shared);
-    return rc;
-}
-
-static bool of_a_run(const char *name)
-{
-    size_t n = strlen(name);
-    bool checkpoint = strncmp(name, "step-", 5) == 0 && n > 3 && strcmp(name + n - 3, ".h5") == 0;
-    return checkpoint || strcmp(name, "metrics.jsonl") == 0 || strcmp(name, "data.jsonl") == 0;
-}
-
-/* A folder below dir that was not there before: "earlier-<time>", or that with a number when two
- * starts fall into one second. *path is malloc'd. */
-static tt_code new_folder(const char *dir, char **path, tt_err *err)
-{
-    tt_code rc = TT_OK;
-    char stamp[TT_STAMP], name[TT_STAMP + 32];
-    tt_stamp(stamp);
-    for (int i = 1; !*path; i++) {
-        snprintf(name, sizeof name, i == 1 ? "earlier-%s" : "earlier-%s-%d", stamp, i);
-        *path = tt_join(dir, name, err);
-        if (!*path) {
-            rc = err->code;
-            goto out;
-        }
-        if (mkdir(*path, 0777) != 0) {
-            if (errno != EEXIST) {
-                rc = tt_fail(err, TT_EWORLD, "cannot make the folder %s: %s", *path,
-                             strerror(errno));
-                goto out;
-            }
-            free(*path);
-            *path = NULL;
-        }
-    }
-out:
-    return rc;
-}
-
-tt_code tt_run_set_aside(const char *dir, tt_log *log, tt_err *err)
-{
-    tt_code rc = TT_OK;
-    DIR *open = opendir(dir);
-    char *aside = NULL, *from = NULL, *to = NULL;
-    if (!open) {
-        goto out; /* nothing there yet */
-    }
-    for (struct dirent *entry = readdir(open); entry; entry = readdir(open)) {
-        if (!of_a_run(entry->d_name)) {
-            continue;
-        }
-        if (!aside) {
-            TT_TRY(new_folder(dir, &aside, err));
-            tt_info(log, "run.resume is never: files of an earlier run moved to %s", aside);
-        }
-        from = tt_join(dir, entry->d_name, err);
-        to = tt_join(aside, entry->d_name, err);
-        if (!from || !to) {
-            rc = err->code;
-            goto out;
-        }
-        if (rename(from, to) != 0) {
-            rc = tt_fail(err, TT_EWORLD, "cannot move %s to %s: %s", from, to, strerror(errno));
-            goto out;
-        }
-        free(from);
-        free(to);
-        from = to = NULL;
-    }
-out:
-    if (open) {
-        closedir(open);
-    }
-    free(aside);
-    free(from);
-    free(to);
     return rc;
 }
 

@@ -1,0 +1,66 @@
+/* rows.c: parameters cut by a shard, as rows of pieces for a checkpoint. See state.h.
+ *
+ * Invariant: over all ranks the pieces of a row cover its tensor once, when the shards cover the flat
+ * vector once. Rows own names and lists; the data stays the caller's. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tutti/base/memory.h"
+#include "tutti/base/narrow.h"
+#include "tutti/train/state.h"
+
+tt_code tt_rows_make(tt_rows *rows, const tt_params *params, const tt_shard *shard,
+                     const int64_t *local, int groups, const char *const *group, float *const *data,
+                     tt_err *err)
+{
+    tt_code rc = TT_OK;
+    const int64_t count = tt_mul(params->count, groups);
+    memset(rows, 0, sizeof *rows);
+    /* Ranges and parameters both tile the flat vector in order, so they meet in at most
+     * ranges + parameters pieces a group. */
+    rows->row = tt_alloc(count, sizeof *rows->row, err);
+    rows->name = tt_alloc(count, sizeof *rows->name, err);
+    rows->piece = tt_alloc(tt_mul(groups, params->count + shard->count), sizeof *rows->piece, err);
+    if (!rows->row || !rows->name || !rows->piece) {
+        tt_rows_free(rows);
+        rc = err->code;
+        goto out;
+    }
+    for (int g = 0; g < groups; g++) {
+        for (int i = 0, r = 0; i < params->count; i++) {
+            const tt_param *p = &params->param[i];
+            tt_tensor_row *row = &rows->row[rows->rows];
+            snprintf(rows->name[rows->rows], sizeof rows->name[0], "%s/%s", group[g], p->name);
+            *row = (tt_tensor_row){.name = rows->name[rows->rows],
+                                   .dims = p->dims,
+                                   .dim = {p->dim[0], p->dim[1]},
+                                   .piece = &rows->piece[rows->pieces]};
+            while (r > 0 && shard->range[r - 1].end > p->offset) {
+                r--; /* the last range of the parameter before may reach into this one */
+            }
+            for (; r < shard->count && shard->range[r].first < p->offset + p->count; r++) {
+                int64_t first = tt_max(shard->range[r].first, p->offset);
+                int64_t end = tt_min(shard->range[r].end, p->offset + p->count);
+                if (first < end) {
+                    row->piece[row->pieces++] =
+                        (tt_piece){.first = first - p->offset,
+                                   .count = end - first,
+                                   .data = data[g] + local[r] + (first - shard->range[r].first)};
+                }
+            }
+            rows->pieces += row->pieces;
+            rows->rows++;
+        }
+    }
+out:
+    return rc;
+}
+
+void tt_rows_free(tt_rows *rows)
+{
+    free(rows->row);
+    free(rows->name);
+    free(rows->piece);
+    memset(rows, 0, sizeof *rows);
+}
