@@ -25,20 +25,14 @@ typedef struct tt_bed {
     double peak; /* FLOP/s, measured in the same run */
 } tt_bed;
 
-static int bench_threads(const tt_bench *bench)
-{
-    int threads = tt_threads_env() > 0 ? tt_threads_env() : tt_world_threads(bench->world);
-    return bench->config.run.threads > 0 ? tt_int(bench->config.run.threads) : threads;
-}
-
 /* Local. */
 static tt_code bed_open(tt_bed *bed, const tt_bench *bench, tt_err *err)
 {
     tt_code rc = TT_OK;
     const tt_config *config = &bench->config;
-    const tt_format format = strcmp(config->precision.compute, "bf16") == 0 ? TT_BF16 : TT_FP32;
+    const tt_format format = (tt_format)tt_format_find(config->precision.compute);
     const size_t act = tt_formats[format].bytes;
-    const int threads = bench_threads(bench);
+    const int threads = tt_threads_choose(config, tt_world_threads(bench->world));
     memset(bed, 0, sizeof *bed);
     TT_TRY(tt_shape_resolve(&bed->shape, config, 0, err));
     TT_TRY(tt_kernels_select(&bed->ops, &bed->guarded, format, getenv("TUTTI_ISA"), err));

@@ -21,20 +21,6 @@ static const char usage[] =
 
 enum { B = 4 }; /* sequences at a time; changes nothing but speed */
 
-/* The held-out part when there is one, else the whole file. */
-static tt_code open_part(tt_tokens **tokens, const char *path, tt_err *err)
-{
-    tt_code rc = TT_OK;
-    TT_TRY(tt_tokens_open(tokens, path, false, err));
-    if (tt_tokens_has_valid(*tokens)) {
-        tt_tokens_close(*tokens);
-        *tokens = NULL;
-        TT_TRY(tt_tokens_open(tokens, path, true, err));
-    }
-out:
-    return rc;
-}
-
 static bool gives(int overrides, char *const *override, const char *key)
 {
     for (int i = 0; i < overrides; i++) {
@@ -60,7 +46,7 @@ static tt_code evaluate(tt_world *world, int argc, char **argv, const char *data
     const tt_config *config = &infer.print.config;
     const char *path = data ? data : config->data.valid;
     path = path[0] != '\0' ? path : config->data.train;
-    rc = open_part(&tokens, path, err);
+    rc = tt_evaluate_open(&tokens, path, err);
     if (rc == TT_OK && tt_tokens_vocab(tokens) > infer.print.shape.V) {
         rc = tt_fail(err, TT_EUSER, "%s has a vocabulary of %lld, the model one of %lld", path,
                      (long long)tt_tokens_vocab(tokens), (long long)infer.print.shape.V);

@@ -5,7 +5,6 @@
 #include "tutti/base/file.h"
 #include "tutti/base/narrow.h"
 #include "tutti/base/options.h"
-#include "tutti/base/threads.h"
 #include "tutti/data/tokens.h"
 #include "tutti/train/plan.h"
 
@@ -63,10 +62,8 @@ int tt_cmd_plan(int argc, char **argv)
     tt_config_preset(&config);
     TT_TRY(tt_config_load(&config, argv[1], argc - 2, argv + 2, &err));
     TT_TRY(data_vocab(&config, &vocab, &err));
-    int threads = tt_threads_env() > 0 ? tt_threads_env() : 1;
-    threads = config.run.threads > 0 ? tt_int(config.run.threads) : threads;
-    TT_TRY(tt_blueprint_make(&print, &config, vocab, 0, tt_int(ranks), threads, getenv("TUTTI_ISA"),
-                             &err));
+    TT_TRY(tt_blueprint_make(&print, &config, vocab, 0, tt_int(ranks),
+                             tt_threads_choose(&config, 1), getenv("TUTTI_ISA"), &err));
     tt_plan_text(&print, &text);
     rc = tt_cli_print(&text, &err);
 out:

@@ -3,6 +3,19 @@
 
 #include "tutti/base/narrow.h"
 
+tt_code tt_evaluate_open(tt_tokens **tokens, const char *path, tt_err *err)
+{
+    tt_code rc = TT_OK;
+    TT_TRY(tt_tokens_open(tokens, path, false, err));
+    if (tt_tokens_has_valid(*tokens)) {
+        tt_tokens_close(*tokens);
+        *tokens = NULL;
+        TT_TRY(tt_tokens_open(tokens, path, true, err));
+    }
+out:
+    return rc;
+}
+
 tt_code tt_evaluate_sampler(tt_sampler *sampler, tt_tokens *tokens, const char *mode,
                             int64_t context, tt_err *err)
 {

@@ -85,9 +85,7 @@ tt_code tt_infer_open(tt_infer *infer, tt_world *world, const char *checkpoint, 
     memset(infer, 0, sizeof *infer);
     infer->B = B;
     TT_TRY(tt_agree(world, read_config(infer, checkpoint, overrides, override, &config, err), err));
-    int threads = world ? tt_world_threads(world) : tt_processors(NULL);
-    threads = tt_threads_env() > 0 ? tt_threads_env() : threads;
-    threads = config.run.threads > 0 ? tt_int(config.run.threads) : threads;
+    const int threads = tt_threads_choose(&config, tt_world_threads(world));
     tt_threads_set(threads);
     tt_flush_denormals(threads);
     TT_TRY(tt_agree(world,

@@ -6,6 +6,7 @@
 
 #include "tutti/base/memory.h"
 #include "tutti/base/narrow.h"
+#include "tutti/base/threads.h"
 #include "tutti/model/model.h"
 #include "tutti/optim/optim.h"
 
@@ -24,13 +25,12 @@ static void fill_in(tt_blueprint *p)
     p->config.batch.accumulate = p->split.accumulate;
 }
 
-static void make_plan(tt_blueprint *p, int rank, int ranks, int threads)
+static void make_plan(tt_blueprint *p, int ranks, int threads)
 {
     tt_plan *plan = &p->plan;
     const int64_t N = p->params.total, B = p->split.micro, T = p->shape.T;
     const tt_extents extents = tt_model_extents(&p->shape, B, T);
     const bool gather = p->config.memory.zero > 0;
-    (void)rank;
 
     plan->bytes[TT_MEM_WEIGHTS] = tt_arena_cost(tt_bytes(N, p->act_bytes));
     plan->bytes[TT_MEM_GRADIENTS] = tt_arena_cost(tt_bytes(N, sizeof(float)));
@@ -60,11 +60,20 @@ static void make_plan(tt_blueprint *p, int rank, int ranks, int threads)
     }
 }
 
+int tt_threads_choose(const tt_config *config, int fill)
+{
+    const int environment = tt_threads_env();
+    if (config->run.threads > 0) {
+        return tt_int(config->run.threads);
+    }
+    return environment > 0 ? environment : fill;
+}
+
 tt_code tt_blueprint_make(tt_blueprint *p, const tt_config *config, int64_t data_vocab, int rank,
                           int ranks, int threads, const char *isa, tt_err *err)
 {
     tt_code rc = TT_OK;
-    const tt_format format = strcmp(config->precision.compute, "bf16") == 0 ? TT_BF16 : TT_FP32;
+    const tt_format format = (tt_format)tt_format_find(config->precision.compute);
     memset(p, 0, sizeof *p);
     p->config = *config;
     p->act_bytes = tt_formats[format].bytes;
@@ -79,7 +88,7 @@ tt_code tt_blueprint_make(tt_blueprint *p, const tt_config *config, int64_t data
     TT_TRY(tt_shard_make(&p->shard, &p->buckets, tt_int(config->memory.zero), rank, ranks, err));
     TT_TRY(tt_shard_make(&p->cut, &p->buckets, 1, rank, ranks, err));
     TT_TRY(tt_kernels_select(&p->ops, &p->guarded, format, isa, err));
-    make_plan(p, rank, ranks, threads);
+    make_plan(p, ranks, threads);
 out:
     if (rc != TT_OK) {
         tt_blueprint_free(p);

@@ -303,28 +303,23 @@ tt_code tt_state_dump_gradients(tt_trainer *t, double scale, tt_err *err)
     static const char *const group[] = {"grads"};
     const tt_blueprint *p = &t->print;
     tt_rows rows = {0};
-    tt_shard packed = {0};
+    const tt_shard *cut = &p->cut;
     /* The mean goes into an array of its own: the accumulators keep the sum. */
-    float *mean = NULL;
-    rc = tt_shard_make(&packed, &p->buckets, 1, t->world->rank, t->world->size, err);
-    if (rc == TT_OK && !(mean = tt_alloc(packed.elements, sizeof *mean, err))) {
-        rc = err->code;
-    }
-    for (int i = 0; i < packed.count && rc == TT_OK; i++) {
-        for (int64_t e = packed.range[i].first; e < packed.range[i].end; e++) {
-            mean[packed.local[i] + e - packed.range[i].first] =
-                (float)((double)t->gradient[e] * scale);
+    float *mean = tt_alloc(cut->elements, sizeof *mean, err);
+    rc = mean ? TT_OK : err->code;
+    for (int i = 0; i < cut->count && rc == TT_OK; i++) {
+        for (int64_t e = cut->range[i].first; e < cut->range[i].end; e++) {
+            mean[cut->local[i] + e - cut->range[i].first] = (float)((double)t->gradient[e] * scale);
         }
     }
     if (rc == TT_OK) {
-        rc = tt_rows_make(&rows, &p->params, &packed, packed.local, 1, group, &mean, err);
+        rc = tt_rows_make(&rows, &p->params, cut, cut->local, 1, group, &mean, err);
     }
     TT_TRY(tt_agree(t->world, rc, err));
     tt_state state = {.tensors = rows.rows, .tensor = rows.row};
     TT_TRY(tt_ckpt_save(t->world, p->config.run.dump_gradients, &state, &t->fault, t->progress.step,
                         err));
 out:
-    tt_shard_free(&packed);
     tt_rows_free(&rows);
     free(mean);
     return rc;

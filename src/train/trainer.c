@@ -31,12 +31,7 @@ static tt_code open_data(tt_trainer *t, const tt_config *config, tt_err *err)
     TT_TRY(tt_tokens_open(&t->train_tokens, config->data.train, false, err));
     t->data_tokens = tt_tokens_count(t->train_tokens);
     if (config->data.valid[0] != '\0') {
-        TT_TRY(tt_tokens_open(&t->valid_tokens, config->data.valid, false, err));
-        if (tt_tokens_has_valid(t->valid_tokens)) {
-            tt_tokens_close(t->valid_tokens);
-            t->valid_tokens = NULL;
-            TT_TRY(tt_tokens_open(&t->valid_tokens, config->data.valid, true, err));
-        }
+        TT_TRY(tt_evaluate_open(&t->valid_tokens, config->data.valid, err));
         if (tt_tokens_vocab(t->valid_tokens) > tt_tokens_vocab(t->train_tokens)) {
             rc = tt_fail(err, TT_EUSER,
                          "data.valid %s has a vocabulary of %lld, data.train %s one of %lld; they "
@@ -161,15 +156,6 @@ out:
     return rc;
 }
 
-static int choose_threads(tt_world *world, const tt_config *config)
-{
-    int fill = tt_world_threads(world); /* collective: every rank asks */
-    if (config->run.threads > 0) {
-        return tt_int(config->run.threads);
-    }
-    return tt_threads_env() > 0 ? tt_threads_env() : fill;
-}
-
 tt_code tt_trainer_open(tt_trainer *t, const tt_config *config, tt_world *world, tt_log *log,
                         tt_err *err)
 {
@@ -177,7 +163,7 @@ tt_code tt_trainer_open(tt_trainer *t, const tt_config *config, tt_world *world,
     memset(t, 0, sizeof *t);
     t->world = world;
     t->log = log;
-    const int threads = choose_threads(world, config);
+    const int threads = tt_threads_choose(config, tt_world_threads(world));
     tt_threads_set(threads);
     tt_flush_denormals(threads);
 

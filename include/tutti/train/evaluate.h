@@ -13,6 +13,10 @@
 #include "tutti/dist/world.h"
 #include "tutti/model/model.h"
 
+/* Opens the held-out part of a token file, or all of it when nothing is held out. Local; close with
+ * tt_tokens_close, also after a failure. */
+tt_code tt_evaluate_open(tt_tokens **tokens, const char *path, tt_err *err);
+
 /* The sampler of held-out samples of a part, for tt_evaluate. Local. */
 tt_code tt_evaluate_sampler(tt_sampler *sampler, tt_tokens *tokens, const char *mode,
                             int64_t context, tt_err *err);

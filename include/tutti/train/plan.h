@@ -65,6 +65,9 @@ tt_code tt_blueprint_make(tt_blueprint *print, const tt_config *config, int64_t 
                           int rank, int ranks, int threads, const char *isa, tt_err *err);
 void tt_blueprint_free(tt_blueprint *print);
 
+/* Threads of a rank: run.threads, or OMP_NUM_THREADS, or `fill`. */
+int tt_threads_choose(const tt_config *config, int fill);
+
 /* The page that `tutti plan` prints. */
 void tt_plan_text(const tt_blueprint *print, tt_text *out);
 
