@@ -31,9 +31,6 @@ extern const tt_ops tt_table_peak_avx2_fp32;       /* peak only: isa/gemm_avx2.c
 extern const tt_ops tt_table_gemm_avx512bf16_bf16; /* gemm_*, peak: isa/gemm_avx512bf16.c */
 #endif
 
-#define TT_OP_INDEX(name, type, args) TT_OP_##name,
-enum { TT_OPS(TT_OP_INDEX) }; /* TT_OP_gemm_nt: where tt_ops.from and tt_op_names keep gemm_nt */
-
 /* Wraps each entry of ctx->base; format, isa, workspace and from are set by selection. */
 extern const tt_ops tt_table_guard;
 

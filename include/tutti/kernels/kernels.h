@@ -36,15 +36,17 @@
 #include "tutti/numerics/format.h"
 
 typedef struct tt_ops tt_ops;
+typedef struct tt_times tt_times;
 
 /* What a kernel may use besides its arguments. Owned by the trainer; one per process. */
 typedef struct tt_ctx {
     const tt_ops *ops;        /* the selected table, for kernels made of kernels */
-    const tt_ops *base;       /* set by guard: the table it wraps; else NULL */
+    const tt_ops *base;       /* the table that guard or the clocks wrap; else NULL */
     int threads;              /* team size, >= 1 */
     unsigned char *workspace; /* TT_ALIGN-aligned scratch, contents undefined between calls */
     size_t workspace_bytes;   /* >= ops->workspace(dims, threads) */
     void (*violation)(const char *op, const char *what); /* guard calls this; NULL: print, abort */
+    tt_times *times;                                     /* set by tt_kernels_time, else NULL */
 } tt_ctx;
 
 /* Dropout by counter. Element e of sample s at a site is kept when its 32-bit random value is >=
@@ -161,7 +163,9 @@ typedef struct tt_extents {
 
 #define TT_OP_FIELD(name, type, args) type(*name) args;
 #define TT_OP_COUNT(name, type, args) +1
+#define TT_OP_INDEX(name, type, args) TT_OP_##name,
 enum { TT_OP_TOTAL = 0 TT_OPS(TT_OP_COUNT) };
+enum { TT_OPS(TT_OP_INDEX) }; /* TT_OP_adamw: where every array of TT_OP_TOTAL keeps adamw */
 
 struct tt_ops {
     const char *isa;  /* "ref", "avx2", "avx512bf16", "guard:avx2" */
@@ -187,6 +191,28 @@ size_t tt_kernels_workspace(const tt_ops *ops, const tt_ops *guarded, const tt_e
  * tt_kernels_workspace says. */
 tt_ctx tt_kernels_ctx(const tt_ops *ops, const tt_ops *guarded, int threads, void *workspace,
                       size_t bytes);
+
+/* What the calls of one operation cost so far. */
+typedef struct tt_op_time {
+    int64_t calls;
+    double seconds; /* without the operations called inside */
+    double flops;   /* of its matrix products and of attention's; 0 for all else */
+} tt_op_time;
+
+/* Where a context's time went. A kernel made of kernels counts what it does itself; what it has done
+ * by others is theirs, in `inner`, so that every second is in one row. Owned by the caller, who
+ * may zero it between steps. */
+struct tt_times {
+    tt_op_time op[TT_OP_TOTAL];    /* called from outside the table */
+    tt_op_time inner[TT_OP_TOTAL]; /* called by a kernel */
+    int depth;                     /* calls now open */
+    double inside;                 /* seconds of the calls made by the innermost open one */
+};
+
+/* Puts clocks around every entry of ctx's table, from now on: `timed`, the caller's, receives the
+ * table of clocks; it and `times` must outlive ctx. Who does not call this pays nothing. TT_EUSER
+ * under guard, whose own work would be counted. */
+tt_code tt_kernels_time(tt_ctx *ctx, tt_ops *timed, tt_times *times, tt_err *err);
 
 /* Runs small odd shapes of every operation that another library serves (OpenBLAS) against the
  * reference; TT_EWORLD naming library, operation and shape when they differ. */
