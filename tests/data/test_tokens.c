@@ -224,11 +224,43 @@ START_TEST(missing_and_senseless_pieces_are_noticed)
 }
 END_TEST
 
+/* Random ids fill the vocabulary, also one that needs 32 bits, and the last is the end token. */
+START_TEST(noise_uses_the_whole_vocabulary)
+{
+    tt_err err = {TT_OK, ""};
+    const int64_t vocab[] = {257, 65536, 65537}, count = 70000;
+    for (int i = 0; i < 3; i++) {
+        char *path = in_dir("noise.h5");
+        ck_assert_msg(tt_tokens_noise_file(path, vocab[i], count, 3, &err) == TT_OK, "%s",
+                      err.text);
+        tt_tokens *tokens = open_tokens("noise.h5", false);
+        ck_assert_int_eq(tt_tokens_count(tokens), count);
+        ck_assert_int_eq(tt_tokens_documents(tokens), 1);
+        ck_assert_int_eq(tt_tokens_vocab(tokens), vocab[i]);
+        int32_t *id = calloc((size_t)count, sizeof *id);
+        int64_t half = 0;
+        ck_assert_ptr_nonnull(id);
+        ck_assert_int_eq(tt_tokens_read(tokens, 0, count, id, &err), TT_OK);
+        for (int64_t t = 0; t < count; t++) {
+            half += id[t] >= vocab[i] / 2;
+        }
+        ck_assert_int_eq(id[count - 1], vocab[i] - 1);
+        ck_assert(half > 2 * count / 5 && half < 3 * count / 5);
+        ck_assert_int_ne(id[0], id[1]);
+        free(id);
+        tt_tokens_close(tokens);
+    }
+    expect_error(tt_tokens_noise_file(in_dir("absent/noise.h5"), 257, 10, 3, &err), TT_EUSER,
+                 "cannot be created");
+}
+END_TEST
+
 static Suite *suite(void)
 {
     Suite *s = suite_create("tokens");
     TCase *c = tcase_create("tokens");
     tcase_add_checked_fixture(c, setup, teardown);
+    tcase_add_test(c, noise_uses_the_whole_vocabulary);
     tcase_add_test(c, a_part_tells_what_it_is);
     tcase_add_test(c, many_readers_at_once);
     tcase_add_test(c, what_is_no_token_file_is_the_users_to_mend);

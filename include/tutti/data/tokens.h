@@ -40,6 +40,11 @@ typedef struct tt_tokens_summary {
  * was before. A mistake in `build` or unreadable inputs: TT_EUSER; the disk: TT_EWORLD. */
 tt_code tt_tokens_build_file(const tt_tokens_build *build, tt_tokens_summary *summary, tt_err *err);
 
+/* Writes `count` >= 1 random ids below `vocab` as one document, in place, for measurements; its
+ * tokenizer, "noise", cannot decode. The path is TT_EUSER when it cannot be made; the disk TT_EWORLD. */
+tt_code tt_tokens_noise_file(const char *path, int64_t vocab, int64_t count, uint64_t seed,
+                             tt_err *err);
+
 /* One part (training or held-out) of a token file, open for reading. Owns its HDF5 handles. */
 typedef struct tt_tokens tt_tokens;
 
