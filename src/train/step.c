@@ -128,6 +128,7 @@ tt_code tt_step(tt_trainer *t, const tt_request *request, tt_record *record, tt_
     tt_tutti tutti = {.reduce = &t->reduce, .code = TT_OK, .err = err};
     tt_loss loss = {0, 0};
     tt_err own = request->err;
+    double data_ms = 0;
 
     memset(t->gradient, 0, tt_bytes(print->params.total, sizeof(float))); /* g <- 0               */
     inject_faults(t, step + 1);
@@ -135,8 +136,10 @@ tt_code tt_step(tt_trainer *t, const tt_request *request, tt_record *record, tt_
 
     for (int64_t k = 0; k < K && mine == TT_OK; k++) {                    /* for m in 1..K:       */
         tt_batch *b = &t->batch;
+        const double fill = tt_seconds();
         mine = tt_batch_fill(b, &t->sampler, &print->split, step,         /* x, y <- D(m)         */
                              k, rank, &own);
+        data_ms += 1e3 * (tt_seconds() - fill);
         if (mine == TT_OK) {
             tt_model_train(t->model, b->token, b->target,                 /* l <- l + sum nll     */
                            b->sample, b->B, b->T,                         /* g <- g + dl/dtheta   */
@@ -187,7 +190,8 @@ tt_code tt_step(tt_trainer *t, const tt_request *request, tt_record *record, tt_
                           .skipped = !update,
                           .loss_scale = 1,
                           .nonfinite = (int64_t)sum[SUM_NONFINITE],
-                          .stop = sum[SUM_STOP] > 0};
+                          .stop = sum[SUM_STOP] > 0,
+                          .data_ms = data_ms};
     rc = finish_record(t, start, &wire, record, err);
 out:
     return rc;
