@@ -3,9 +3,10 @@
 # CONFIG=release|debug|asan|tsan|cov builds into build/$(CONFIG); none cleans another.
 # LAYERS and BUILD narrow a build to some layers, elsewhere: make LAYERS="base data" BUILD=/tmp/b
 # V=1 shows whole commands; WERROR=1 makes warnings errors; CFLAGS and LDFLAGS are added at the end.
+# DNNL=1 builds into build/$(CONFIG)-dnnl with oneDNN beside our matmuls in `tutti bench gemm`.
 
 CONFIG ?= release
-BUILD  ?= build/$(CONFIG)
+BUILD  ?= build/$(CONFIG)$(if $(DNNL),-dnnl)
 PREFIX ?= /usr/local
 LAYERS ?= base numerics kernels data dist model optim ckpt train cli
 JOBS   ?= $(shell nproc 2>/dev/null || echo 2)
@@ -39,7 +40,8 @@ ifeq ($(FLAGS_$(CONFIG)),)
 $(error CONFIG=$(CONFIG) is not known; use release, debug, asan, tsan or cov)
 endif
 
-CFLAGS_ALL  = $(BASE) $(FLAGS_$(CONFIG)) -DTUTTI_CONFIG=\"$(CONFIG)\" $(LIB_CFLAGS) $(CFLAGS)
+CFLAGS_ALL  = $(BASE) $(FLAGS_$(CONFIG)) -DTUTTI_CONFIG=\"$(CONFIG)\" $(if $(DNNL),-DTUTTI_DNNL) \
+              $(LIB_CFLAGS) $(CFLAGS)
 LDFLAGS_ALL = -fopenmp $(filter -fsanitize=% --coverage,$(FLAGS_$(CONFIG))) $(LDFLAGS)
 
 # Files in isa/ are compiled for the instruction set their name ends in; all else for the baseline,
@@ -50,6 +52,9 @@ ISA_avx512bf16 := $(ISA_avx512) -mavx512bf16
 ISA_FLAGS = $(if $(findstring /isa/,$1),$(ISA_$(lastword $(subst _, ,$1))))
 
 SRC     := $(foreach l,$(LAYERS),$(wildcard src/$l/*.c) $(wildcard src/$l/*/*.c))
+ifeq ($(DNNL),)
+SRC     := $(filter-out src/cli/bench_dnnl.c,$(SRC))
+endif
 LIB_SRC := $(filter-out src/cli/main.c,$(SRC))
 OBJ     := $(patsubst src/%.c,$(BUILD)/obj/%.o,$(SRC))
 LIB_OBJ := $(patsubst src/%.c,$(BUILD)/obj/%.o,$(LIB_SRC))
@@ -99,12 +104,12 @@ check:
 	@$(MAKE) CONFIG=$(TESTED) BUILD=$(TESTED_BUILD) all tests
 	@scripts/test.sh --quick $(TESTED_BUILD)
 
-##  bench      measure this machine and the kernels on it: peak, matmuls, attention, a step, sums
+##  bench      measure this machine and the kernels on it: peak, matmuls, attention, a step, sums;
+##             a table in build/bench.md; DNNL=1 puts oneDNN beside the matmuls
 ##  equivalence  train one batch in many splits and compare what was learned
 .PHONY: bench equivalence
 bench: all
-	@for what in peak gemm attention step; do echo "== $$what"; $(EXE) bench $$what || exit; done
-	@echo "== allreduce, 2 ranks"; scripts/run.sh -n 2 -t 300 $(EXE) bench allreduce
+	@TUTTI_BIN=$(EXE) scripts/bench.sh build
 
 equivalence: all
 	@TUTTI_BIN=$(abspath $(EXE)) scripts/verify_equivalence.sh configs/equivalence.yaml
@@ -157,7 +162,7 @@ info:
 
 help:
 	@sed -n 's/^##//p' Makefile
-	@sed -n '3,5s/^# *//p' Makefile
+	@sed -n '3,6s/^# *//p' Makefile
 
 # Says in one sentence what is missing, instead of pages of compiler errors.
 .PHONY: need need-tests force

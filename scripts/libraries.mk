@@ -20,11 +20,14 @@ MISSING := $(if $(shell command -v $(CC)),,MPI's compiler $(CC);)
 ifeq ($(origin LIBS),undefined)
 MISSING += $(if $(HDF5_PC),,parallel HDF5;) $(if $(BLAS_PC),,OpenBLAS;) $(if $(YAML_PC),,libyaml;)
 endif
+ifneq ($(DNNL),)
+MISSING += $(if $(shell echo '\043include <dnnl.h>' | $(CC) -E - >/dev/null 2>&1 && echo y),,oneDNN (libdnnl-dev);)
+endif
 ifeq ($(origin CHECK_LIBS),undefined)
 TESTS_MISSING := $(if $(call pick,check),,the Check test library;)
 endif
 
 LIB_CFLAGS   ?= $(shell $(PKG_CONFIG) --cflags $(FOUND) 2>/dev/null)
-LIBS         ?= $(shell $(PKG_CONFIG) --libs $(FOUND) 2>/dev/null) -lm
+LIBS         ?= $(shell $(PKG_CONFIG) --libs $(FOUND) 2>/dev/null) $(if $(DNNL),-ldnnl) -lm
 CHECK_CFLAGS ?= $(shell $(PKG_CONFIG) --cflags check 2>/dev/null)
 CHECK_LIBS   ?= $(shell $(PKG_CONFIG) --libs check 2>/dev/null)

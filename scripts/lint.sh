@@ -41,6 +41,7 @@ tutti/dist/mpi_comm.h   src/ckpt/                           1
 hdf5.h                  src/data/                           1
 hdf5.h                  src/ckpt/                           1
 cblas.h                 src/kernels/                        1
+dnnl.h                  src/cli/                            1
 immintrin.h             src/kernels/isa/                    any
 immintrin.h             src/numerics/isa/                   any
 simde/x86/avx512.h      src/kernels/isa/                    any

@@ -1,22 +1,24 @@
 /* bench.c: `tutti bench WHAT [key=value ...]`: measurements, by the same kernels that train. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "cli/bench_impl.h"
 #include "cli/cli_impl.h"
 
 static const char usage[] =
-    "usage: tutti bench peak|gemm|attention|step|allreduce [key=value ...] [--repeat N] "
-    "[--json]\n\n"
-    "peak       FLOP/s of the unit that serves the matmuls\n"
-    "gemm       every matmul shape of the model, three variants, beside the peak\n"
-    "attention  forward and backward\n"
-    "step       whole optimizer steps on random text (also under mpirun)\n"
+    "usage: tutti bench peak|gemm|attention|step|allreduce [key=value ...] [--repeat N]\n"
+    "                   [--shape MxNxK] [--json]\n\n"
+    "peak       FLOP/s of the units, FMA and BF16's, and the speed of memory\n"
+    "gemm       every matmul shape of the model and eight others, or the one of --shape, in three\n"
+    "           variants\n"
+    "attention  forward and backward, the model's shape and others\n"
+    "step       whole optimizer steps on random tokens, and a table of time per phase (also under\n"
+    "           mpirun)\n"
     "allreduce  sums of FP32 vectors over ranks, beside the speed of memory (under mpirun)\n\n"
     "Shapes come from the configuration keys (default: GPT-2 124M, vocabulary 50304, context "
     "1024,\n"
-    "micro 4); threads from run.threads. Medians of N runs (default 7).\n";
+    "micro 4); threads from run.threads, else one and all. Medians of N runs (default 7); what is\n"
+    "said in percent is of the peak measured beside each run. --json: one object a line.\n";
 
 typedef struct tt_bench_row {
     const char *name;
@@ -29,18 +31,6 @@ static const tt_bench_row rows[] = {{"peak", tt_bench_peak},
                                     {"step", tt_bench_step},
                                     {"allreduce", tt_bench_allreduce}};
 enum { ROWS = sizeof rows / sizeof rows[0] };
-
-static int ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-double tt_median(double *value, int64_t n)
-{
-    qsort(value, (size_t)n, sizeof *value, ascending);
-    return n % 2 == 1 ? value[n / 2] : (value[n / 2 - 1] + value[n / 2]) / 2;
-}
 
 /* GPT-2 124M unless the arguments say otherwise. */
 static tt_code bench_config(tt_config *config, int overrides, char *const *override, tt_err *err)
@@ -69,12 +59,13 @@ int tt_cmd_bench(int argc, char **argv)
     const tt_bench_row *row = NULL;
     bool help = false;
     const tt_flag flag[] = {{.name = "--json", .flag = &bench.json},
-                            {.name = "--repeat", .i64 = &bench.repeat, .low = 1, .high = 10000}};
+                            {.name = "--repeat", .i64 = &bench.repeat, .low = 1, .high = 10000},
+                            {.name = "--shape", .text = &bench.shape}};
 
     if (tt_world_open(&world, &argc, &argv, &err) != TT_OK) {
         return tt_cli_end(NULL, err.code, &err);
     }
-    rc = tt_flags_take(&argc, argv, flag, 2, &help, &err);
+    rc = tt_flags_take(&argc, argv, flag, 3, &help, &err);
     if (rc == TT_OK && help) {
         fputs(world.rank == 0 ? usage : "", stdout);
         goto out;
@@ -87,6 +78,9 @@ int tt_cmd_bench(int argc, char **argv)
                      "tutti bench measures peak, gemm, attention, step or allreduce, "
                      "not '%s'",
                      argc > 1 ? argv[1] : "");
+    }
+    if (rc == TT_OK && bench.shape && row->run != tt_bench_gemm) {
+        rc = tt_fail(&err, TT_EUSER, "--shape belongs to tutti bench gemm, not %s", row->name);
     }
     if (rc == TT_OK) {
         rc = bench_config(&bench.config, argc - 2, argv + 2, &err);

@@ -1,11 +1,16 @@
-/* bench_kernels.c: peak, gemm and attention: single operations of the selected table. */
+/* bench_gemm.c: the three variants of matmuls: those of the model, and eight others.
+ *
+ * A round measures the peak, our matmul, the peak again, and where the build has one the rival's
+ * matmul: first with one thread, then with all. Weights are packed before, in ours and in the
+ * rival's, as training packs them once a step (nt, nn); tn has no weights, and adds to what is there
+ * in both. Short matmuls run several times in a row. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tutti/base/clock.h"
 #include "tutti/base/narrow.h"
-#include "tutti/base/threads.h"
 #include "tutti/model/model.h"
 
 #include "cli/bench_impl.h"
@@ -13,227 +18,324 @@
 /* head_loss works in chunks of rows, and so does its row in the table of matmuls. */
 enum { HEAD_ROWS = 256 };
 
-/* A table with scratch for the model's shapes, and operands full of small numbers. */
-typedef struct tt_bed {
-    tt_ops ops, guarded;
-    tt_ctx ctx;
-    tt_shape shape;
-    int64_t rows; /* M = micro * context */
-    tt_arena arena;
-    void *a, *b; /* act, `room` elements each */
-    float *c;    /* FP32, `room` elements */
-    double peak; /* FLOP/s, measured in the same run */
-} tt_bed;
-
-/* Local. */
-static tt_code bed_open(tt_bed *bed, const tt_bench *bench, tt_err *err)
-{
-    tt_code rc = TT_OK;
-    const tt_config *config = &bench->config;
-    const tt_format format = (tt_format)tt_format_find(config->precision.compute);
-    const size_t act = tt_formats[format].bytes;
-    const int threads = tt_threads_choose(config, tt_world_threads(bench->world));
-    memset(bed, 0, sizeof *bed);
-    TT_TRY(tt_shape_resolve(&bed->shape, config, 0, err));
-    TT_TRY(tt_kernels_select(&bed->ops, &bed->guarded, format, getenv("TUTTI_ISA"), err));
-    const tt_shape *s = &bed->shape;
-    bed->rows = tt_mul(tt_max(config->batch.micro, 1), s->T);
-    const int64_t widest = tt_max(tt_max(s->F, s->C), (s->H + 2 * s->G) * s->D);
-    const int64_t head = tt_mul(s->V, tt_max(s->C, HEAD_ROWS));
-    const int64_t room = tt_max(tt_mul(bed->rows, widest), head);
-    const tt_extents extents = tt_model_extents(s, tt_max(config->batch.micro, 1), s->T);
-    const size_t scratch = tt_kernels_workspace(&bed->ops, &bed->guarded, &extents, threads);
-    TT_TRY(tt_arena_open(&bed->arena, "bench",
-                         2 * tt_arena_cost(tt_bytes(room, act)) +
-                             tt_arena_cost(tt_bytes(room, sizeof(float))) + tt_arena_cost(scratch),
-                         err));
-    bed->a = tt_arena_take(&bed->arena, tt_bytes(room, act));
-    bed->b = tt_arena_take(&bed->arena, tt_bytes(room, act));
-    bed->c = tt_arena_take(&bed->arena, tt_bytes(room, sizeof(float)));
-    bed->ctx = tt_kernels_ctx(&bed->ops, &bed->guarded, threads,
-                              tt_arena_take(&bed->arena, scratch), scratch);
-    tt_threads_set(threads);
-    tt_flush_denormals(threads);
-    for (int64_t i = 0; i < room; i++) {
-        bed->c[i] = (float)((i * 37 + 11) % 101 - 50) / 64.0f;
-    }
-    bed->ops.to_act(&bed->ctx, bed->a, bed->c, room);
-    bed->ops.to_act(&bed->ctx, bed->b, bed->c, room);
-    bed->peak = bed->ops.peak(&bed->ctx, 0.2);
-out:
-    if (rc != TT_OK) {
-        tt_arena_close(&bed->arena);
-    }
-    return rc;
-}
-
-tt_code tt_bench_peak(tt_bench *bench, tt_err *err)
-{
-    tt_code rc = TT_OK;
-    tt_bed bed = {0};
-    double *value = tt_alloc(bench->repeat, sizeof *value, err);
-    if (!value) {
-        rc = err->code;
-    }
-    if (rc == TT_OK) {
-        rc = bed_open(&bed, bench, err);
-    }
-    TT_TRY(tt_agree(bench->world, rc, err));
-    for (int64_t i = 0; i < bench->repeat; i++) {
-        value[i] = bed.ops.peak(&bed.ctx, 0.2) / 1e9;
-    }
-    double gflops = tt_median(value, bench->repeat);
-    if (bench->json) {
-        tt_text_add(
-            &bench->out,
-            "{\"peak_gflops\": %.1f, \"threads\": %d, \"isa\": \"%s\", \"format\": \"%s\"}\n",
-            gflops, bed.ctx.threads, bed.ops.isa, tt_formats[bed.ops.format].name);
-    } else {
-        tt_text_add(&bench->out, "%s, %s, %d thread%s: %.1f GFLOP/s\n", bed.ops.isa,
-                    tt_formats[bed.ops.format].name, bed.ctx.threads,
-                    bed.ctx.threads == 1 ? "" : "s", gflops);
-    }
-out:
-    tt_arena_close(&bed.arena);
-    free(value);
-    return rc;
-}
-
-/* One matmul of the model: y[M,out] = x[M,in] w[out,in]^T. */
+/* One matmul: y[M,N] = x[M,K] w[N,K]^T. A leaf is `leaf` rows. */
 typedef struct tt_matmul {
     const char *name;
-    int64_t out, in;
+    int64_t M, N, K, leaf;
 } tt_matmul;
 
-enum { NT, NN, TN, VARIANTS };
-static const char *const variant_names[VARIANTS] = {"nt", "nn", "tn"};
+enum { MODEL_SHAPES = 5, OTHER_SHAPES = 8, SHAPES = MODEL_SHAPES + OTHER_SHAPES };
+enum { SET_MODEL, SET_OTHERS, SETS };
+static const char *const set_names[SETS] = {"model", "others"};
+static const char *const variant_names[TT_VARIANTS] = {"nt", "nn", "tn"};
 
-/* Seconds of one run. */
-static double run_gemm(tt_bed *bed, int variant, int64_t M, int64_t out, int64_t in)
+static const tt_matmul others[OTHER_SHAPES] = {
+    {"medium.qkv", 1024, 3072, 1024, 1024}, {"medium.mlp", 1024, 1024, 4096, 1024},
+    {"xl.fc", 512, 6400, 1600, 512},        {"llama.mlp", 128, 11008, 4096, 128},
+    {"small.fc", 1024, 1024, 256, 256},     {"ragged", 1000, 777, 333, 500},
+    {"one row", 1, 3072, 768, 1},           {"128 rows", 128, 768, 3072, 128},
+};
+
+/* What a row of the table is made of; each array holds one value a round. */
+typedef struct tt_gemm_rounds {
+    double *seconds, *of_peak, *rival; /* rival: seconds */
+} tt_gemm_rounds;
+
+/* Geometric means of a set with one team. */
+typedef struct tt_gemm_mean {
+    double of_peak, best, speedup, against; /* sums of logarithms */
+    double lowest;                          /* the least of_peak */
+    int rows;
+} tt_gemm_mean;
+
+typedef struct tt_gemm {
+    tt_bed bed;
+    tt_teams teams;
+    const tt_rival *other; /* NULL: this build has none */
+    void *work[TT_TEAMS];  /* the rival's, by team */
+    double *value;         /* owned, the memory of rounds */
+    tt_gemm_rounds rounds[TT_TEAMS];
+    tt_gemm_mean mean[SETS][TT_TEAMS];
+} tt_gemm;
+
+static const tt_rival *find_rival(void)
+{
+#ifdef TUTTI_DNNL
+    return &tt_rival_dnnl;
+#else
+    return NULL;
+#endif
+}
+
+/* "MxNxK" */
+static tt_code parse_shape(const char *text, tt_matmul *m, tt_err *err)
+{
+    int64_t *const part[] = {&m->M, &m->N, &m->K};
+    char copy[64] = "", *rest = copy;
+    bool good = snprintf(copy, sizeof copy, "%s", text) < (int)sizeof copy;
+    for (int i = 0; i < 3 && good; i++) {
+        const char *word = strsep(&rest, "x");
+        good = word && tt_parse_int(word, part[i]) && *part[i] >= 1 && *part[i] <= 1 << 20;
+    }
+    if (!good || rest) {
+        return tt_fail(err, TT_EUSER,
+                       "--shape: '%s' is not MxNxK with three whole numbers from 1 to 1048576",
+                       text);
+    }
+    m->leaf = m->M;
+    m->name = "given";
+    return TT_OK;
+}
+
+/* The rows of the table: --shape alone, or the model's and the others. */
+static tt_code make_shapes(const tt_bench *bench, tt_matmul shape[SHAPES], int *count, tt_err *err)
+{
+    tt_code rc = TT_OK;
+    tt_shape s;
+    if (bench->shape) {
+        *count = 1;
+        return parse_shape(bench->shape, &shape[0], err);
+    }
+    TT_TRY(tt_shape_resolve(&s, &bench->config, 0, err));
+    const int64_t M = tt_mul(tt_max(bench->config.batch.micro, 1), s.T);
+    const int64_t head = tt_min(M, HEAD_ROWS);
+    const tt_matmul model[MODEL_SHAPES] = {{"qkv", M, (s.H + 2 * s.G) * s.D, s.C, s.T},
+                                           {"attn.proj", M, s.C, s.H * s.D, s.T},
+                                           {"mlp.fc", M, s.F, s.C, s.T},
+                                           {"mlp.proj", M, s.C, s.F, s.T},
+                                           {"head", head, s.V, s.C, tt_min(head, s.T)}};
+    memcpy(shape, model, sizeof model);
+    memcpy(shape + MODEL_SHAPES, others, sizeof others);
+    *count = SHAPES;
+out:
+    return rc;
+}
+
+/* Local. */
+static tt_code open_all(tt_gemm *w, const tt_bench *bench, tt_matmul shape[SHAPES], int *count,
+                        tt_err *err)
+{
+    tt_code rc = TT_OK;
+    int64_t in = 0, weights = 0, result = 0;
+    tt_extents e = {
+        .rows = 1, .tokens = 1, .channels = 1, .ffn = 1, .vocab = 1, .heads = 1, .head_size = 1};
+    TT_TRY(make_shapes(bench, shape, count, err));
+    for (int i = 0; i < *count; i++) {
+        const tt_matmul *m = &shape[i];
+        in = tt_max(in, tt_mul(m->M, tt_max(m->N, m->K)));
+        weights = tt_max(weights, tt_max(tt_mul(m->N, m->K), tt_mul(m->M, m->K)));
+        result = tt_max(result, tt_max(tt_mul(m->N, m->K), tt_mul(m->M, tt_max(m->N, m->K))));
+        e.rows = tt_max(e.rows, m->M);
+        e.tokens = tt_max(e.tokens, m->leaf);
+        e.ffn = tt_max(e.ffn, tt_max(m->N, m->K));
+    }
+    e.channels = e.vocab = e.ffn;
+    TT_TRY(
+        tt_bed_open(&w->bed, tt_bench_format(bench), &e, w->teams.most, in, weights, result, err));
+    w->value = tt_alloc(tt_mul(3 * TT_TEAMS, bench->repeat), sizeof *w->value, err);
+    if (!w->value) {
+        rc = err->code;
+        goto out;
+    }
+    for (int t = 0; t < TT_TEAMS; t++) {
+        double *at = w->value + 3 * t * bench->repeat;
+        w->rounds[t] = (tt_gemm_rounds){at, at + bench->repeat, at + 2 * bench->repeat};
+    }
+out:
+    return rc;
+}
+
+/* Seconds of one of `times` matmuls in a row. */
+static double run_gemm(tt_bed *bed, int variant, const tt_matmul *m, int64_t times)
 {
     tt_ctx *ctx = &bed->ctx;
-    double start = tt_seconds();
-    if (variant == NT) {
-        bed->ops.gemm_nt(ctx, bed->c, bed->a, bed->b, NULL, M, out, in);
-    } else if (variant == NN) {
-        bed->ops.gemm_nn(ctx, bed->c, bed->a, bed->b, M, out, in);
-    } else {
-        bed->ops.gemm_tn(ctx, bed->c, bed->a, bed->b, M, out, in, tt_min(M, bed->shape.T));
+    const double start = tt_seconds();
+    for (int64_t i = 0; i < times; i++) {
+        if (variant == TT_NT) {
+            ctx->ops->gemm_nt(ctx, bed->c, bed->a, bed->b, NULL, m->M, m->N, m->K);
+        } else if (variant == TT_NN) {
+            ctx->ops->gemm_nn(ctx, bed->c, bed->a, bed->b, m->M, m->N, m->K);
+        } else {
+            ctx->ops->gemm_tn(ctx, bed->c, bed->a, bed->b, m->M, m->N, m->K, m->leaf);
+        }
     }
-    return tt_seconds() - start;
+    return fmax(tt_seconds() - start, 1e-9) / (double)times;
+}
+
+/* Rounds over the teams, one matmul in one variant. */
+static tt_code measure(tt_gemm *w, int variant, const tt_matmul *m, int64_t repeat, tt_err *err)
+{
+    tt_code rc = TT_OK;
+    tt_bed *bed = &w->bed;
+    const double flops = 2.0 * (double)m->M * (double)m->N * (double)m->K;
+    int64_t times[TT_TEAMS];
+    memset(bed->c, 0, tt_bytes(tt_mul(m->N, m->K), sizeof *bed->c)); /* tn adds to it */
+    for (int t = 0; t < w->teams.count; t++) {
+        const tt_product product = {variant, m->M, m->N, m->K};
+        tt_bed_team(bed, w->teams.threads[t]);
+        if (w->other) {
+            TT_TRY(w->other->open(&w->work[t], &product, bed->ops.format, err));
+            TT_TRY(w->other->run(w->work[t], 1, err)); /* not counted */
+        }
+        run_gemm(bed, variant, m, 1); /* not counted */
+        times[t] = (int64_t)fmax(1, 0.002 / run_gemm(bed, variant, m, 1));
+    }
+    for (int64_t i = 0; i < repeat; i++) {
+        for (int t = 0; t < w->teams.count; t++) {
+            const tt_gemm_rounds *r = &w->rounds[t];
+            tt_bed_team(bed, w->teams.threads[t]);
+            const double before = tt_bed_peak(bed);
+            r->seconds[i] = run_gemm(bed, variant, m, times[t]);
+            r->of_peak[i] = flops / r->seconds[i] / ((before + tt_bed_peak(bed)) / 2);
+            if (w->other) {
+                const double start = tt_seconds();
+                TT_TRY(w->other->run(w->work[t], times[t], err));
+                r->rival[i] = fmax(tt_seconds() - start, 1e-9) / (double)times[t];
+            }
+        }
+    }
+out:
+    for (int t = 0; w->other && t < TT_TEAMS; t++) {
+        w->other->close(w->work[t]);
+        w->work[t] = NULL;
+    }
+    return rc;
+}
+
+/* How much faster than with one thread, and than the rival: the median over the rounds. */
+static double median_ratio(const double *of, const double *to, int64_t n, double *scratch)
+{
+    for (int64_t i = 0; i < n; i++) {
+        scratch[i] = of[i] / to[i];
+    }
+    return tt_median(scratch, n);
+}
+
+/* Prints the rows of a matmul, one a team, and adds them to the means. */
+static tt_code report(tt_gemm *w, tt_bench *bench, int set, int variant, const tt_matmul *m,
+                      tt_err *err)
+{
+    const int64_t n = bench->repeat;
+    const double flops = 2.0 * (double)m->M * (double)m->N * (double)m->K;
+    double speedup[TT_TEAMS] = {1, 1}, against[TT_TEAMS] = {1, 1};
+    double *scratch = tt_alloc(n, sizeof *scratch, err);
+    if (!scratch) {
+        return err->code;
+    }
+    for (int t = 0; t < w->teams.count; t++) { /* before any array is sorted */
+        const tt_gemm_rounds *r = &w->rounds[t];
+        speedup[t] = median_ratio(w->rounds[0].seconds, r->seconds, n, scratch);
+        against[t] = w->other ? median_ratio(r->rival, r->seconds, n, scratch) : 1;
+    }
+    for (int t = 0; t < w->teams.count; t++) {
+        const tt_gemm_rounds *r = &w->rounds[t];
+        tt_gemm_mean *mean = &w->mean[set][t];
+        const double seconds = tt_median(r->seconds, n), of_peak = tt_median(r->of_peak, n);
+        const double best = r->of_peak[n - 1]; /* sorted by now */
+        mean->of_peak += log(of_peak);
+        mean->best += log(best);
+        mean->lowest = mean->rows == 0 || of_peak < mean->lowest ? of_peak : mean->lowest;
+        mean->speedup += log(speedup[t]);
+        mean->against += log(against[t]);
+        mean->rows++;
+        tt_text_add(&bench->out,
+                    bench->json ? "{\"matmul\": \"%s\", \"variant\": \"%s\", \"m\": %lld, \"n\": "
+                                  "%lld, \"k\": %lld, \"threads\": %d, \"ms\": %.5f, \"gflops\": "
+                                  "%.1f, \"of_peak\": %.4f, \"best_of_peak\": %.4f"
+                                : "%-10s %-3s %6lld %6lld %6lld %7d %10.3f %9.1f %7.1f%% %5.1f%%",
+                    m->name, variant_names[variant], (long long)m->M, (long long)m->N,
+                    (long long)m->K, w->teams.threads[t], 1e3 * seconds, flops / seconds / 1e9,
+                    (bench->json ? 1 : 100) * of_peak, (bench->json ? 1 : 100) * best);
+        if (w->other) {
+            tt_text_add(&bench->out,
+                        bench->json ? ", \"rival_gflops\": %.1f, \"against_rival\": %.3f"
+                                    : " %9.1f %7.2f",
+                        flops / tt_median(r->rival, n) / 1e9, against[t]);
+        }
+        if (t > 0) {
+            tt_text_add(&bench->out, bench->json ? ", \"speedup\": %.3f" : " %7.2f", speedup[t]);
+        }
+        tt_text_add(&bench->out, bench->json ? "}\n" : "\n");
+    }
+    free(scratch);
+    return TT_OK;
+}
+
+static void print_head(const tt_gemm *w, tt_bench *bench)
+{
+    char label[64] = "";
+    if (w->other) {
+        w->other->label(w->bed.ops.format, label, sizeof label);
+    }
+    if (bench->json) {
+        tt_text_add(&bench->out,
+                    "{\"isa\": \"%s\", \"format\": \"%s\", \"rival\": ", w->bed.ops.isa,
+                    tt_formats[w->bed.ops.format].name);
+        tt_text_add(&bench->out, w->other ? "\"%s\"}\n" : "null%s}\n", label);
+        return;
+    }
+    tt_text_add(&bench->out, "%s, %s%s%s; weights packed before, where there are any\n",
+                w->bed.ops.isa, tt_formats[w->bed.ops.format].name, w->other ? ", beside " : "",
+                label);
+    tt_text_add(&bench->out, "%-10s %-3s %6s %6s %6s %7s %10s %9s %8s %6s%s%s\n", "matmul", "", "M",
+                "N", "K", "threads", "ms", "GFLOP/s", "of peak", "best",
+                w->other ? "     rival ours/it" : "", w->teams.count > 1 ? " speedup" : "");
+}
+
+static void print_means(const tt_gemm *w, tt_bench *bench)
+{
+    for (int set = 0; set < SETS; set++) {
+        for (int t = 0; t < w->teams.count; t++) {
+            const tt_gemm_mean *mean = &w->mean[set][t];
+            if (mean->rows == 0) {
+                continue;
+            }
+            tt_text_add(&bench->out,
+                        bench->json ? "{\"set\": \"%s\", \"threads\": %d, \"geomean_of_peak\": "
+                                      "%.4f, \"geomean_best\": %.4f, \"lowest_of_peak\": %.4f"
+                                    : "%s, threads %d: geometric mean %.1f%% of peak, of the best "
+                                      "rounds %.1f%%; lowest %.1f%%",
+                        set_names[set], w->teams.threads[t],
+                        (bench->json ? 1 : 100) * exp(mean->of_peak / mean->rows),
+                        (bench->json ? 1 : 100) * exp(mean->best / mean->rows),
+                        (bench->json ? 1 : 100) * mean->lowest);
+            if (w->other) {
+                tt_text_add(&bench->out,
+                            bench->json ? ", \"geomean_against_rival\": %.3f"
+                                        : ", %.2f of the rival",
+                            exp(mean->against / mean->rows));
+            }
+            if (t > 0) {
+                tt_text_add(&bench->out,
+                            bench->json ? ", \"geomean_speedup\": %.3f" : ", %.2f times one thread",
+                            exp(mean->speedup / mean->rows));
+            }
+            tt_text_add(&bench->out, bench->json ? "}\n" : "\n");
+        }
+    }
 }
 
 tt_code tt_bench_gemm(tt_bench *bench, tt_err *err)
 {
     tt_code rc = TT_OK;
-    tt_bed bed = {0};
-    double *value = tt_alloc(bench->repeat, sizeof *value, err), logs = 0;
-    int rows = 0;
-    if (!value) {
-        rc = err->code;
-    }
-    if (rc == TT_OK) {
-        rc = bed_open(&bed, bench, err);
-    }
-    TT_TRY(tt_agree(bench->world, rc, err));
-    const tt_shape *s = &bed.shape;
-    const tt_matmul matmul[] = {{"qkv", (s->H + 2 * s->G) * s->D, s->C},
-                                {"attn.proj", s->C, s->H * s->D},
-                                {"mlp.fc", s->F, s->C},
-                                {"mlp.proj", s->C, s->F},
-                                {"head", s->V, s->C}};
-    if (!bench->json) {
-        tt_text_add(
-            &bench->out,
-            "%s, %s, %d thread%s, peak %.1f GFLOP/s\n%-10s %-3s %6s %6s %6s %10s %10s %7s\n",
-            bed.ops.isa, tt_formats[bed.ops.format].name, bed.ctx.threads,
-            bed.ctx.threads == 1 ? "" : "s", bed.peak / 1e9, "matmul", "", "M", "N", "K", "ms",
-            "GFLOP/s", "peak");
-    }
-    for (size_t i = 0; i < sizeof matmul / sizeof matmul[0]; i++) {
-        const tt_matmul *m = &matmul[i];
-        const bool head = i + 1 == sizeof matmul / sizeof matmul[0];
-        const int64_t M = head ? tt_min(bed.rows, HEAD_ROWS) : bed.rows;
-        for (int variant = 0; variant < VARIANTS; variant++) {
-            run_gemm(&bed, variant, M, m->out, m->in);
-            for (int64_t j = 0; j < bench->repeat; j++) {
-                value[j] = run_gemm(&bed, variant, M, m->out, m->in);
+    tt_gemm w = {.teams = tt_teams_choose(bench), .other = find_rival()};
+    tt_matmul shape[SHAPES];
+    int count = 0;
+    TT_TRY(tt_agree(bench->world, open_all(&w, bench, shape, &count, err), err));
+    print_head(&w, bench);
+    for (int i = 0; i < count && rc == TT_OK; i++) {
+        const int set = i < MODEL_SHAPES && !bench->shape ? SET_MODEL : SET_OTHERS;
+        for (int variant = 0; variant < TT_VARIANTS && rc == TT_OK; variant++) {
+            rc = measure(&w, variant, &shape[i], bench->repeat, err);
+            if (rc == TT_OK) {
+                rc = report(&w, bench, set, variant, &shape[i], err);
             }
-            double seconds = tt_median(value, bench->repeat);
-            double flops = 2.0 * (double)M * (double)m->out * (double)m->in / seconds;
-            logs += log(flops / bed.peak);
-            rows++;
-            tt_text_add(
-                &bench->out,
-                bench->json ? "{\"matmul\": \"%s\", \"variant\": \"%s\", \"m\": %lld, \"n\": "
-                              "%lld, \"k\": %lld, \"ms\": %.4f, \"gflops\": %.1f, "
-                              "\"of_peak\": %.4f}\n"
-                            : "%-10s %-3s %6lld %6lld %6lld %10.3f %10.1f %6.1f%%\n",
-                m->name, variant_names[variant], (long long)M, (long long)m->out, (long long)m->in,
-                1e3 * seconds, flops / 1e9, (bench->json ? 1 : 100) * flops / bed.peak);
         }
     }
-    tt_text_add(&bench->out,
-                bench->json ? "{\"geomean_of_peak\": %.4f}\n" : "geometric mean: %.1f%% of peak\n",
-                (bench->json ? 1 : 100) * exp(logs / rows));
-out:
-    tt_arena_close(&bed.arena);
-    free(value);
-    return rc;
-}
-
-tt_code tt_bench_attention(tt_bench *bench, tt_err *err)
-{
-    tt_code rc = TT_OK;
-    tt_bed bed = {0};
-    double *forward = tt_alloc(bench->repeat, sizeof *forward, err);
-    double *backward = tt_alloc(bench->repeat, sizeof *backward, err);
-    float *lse = NULL;
-    void *o = NULL, *dqkv = NULL;
-    if (!forward || !backward) {
-        rc = err->code;
-    }
-    if (rc == TT_OK) {
-        rc = bed_open(&bed, bench, err);
-    }
-    const tt_shape *s = &bed.shape;
-    const int64_t B = tt_max(bench->config.batch.micro, 1), width = (s->H + 2 * s->G) * s->D;
-    const size_t act = tt_formats[bed.ops.format].bytes;
-    if (rc == TT_OK) {
-        lse = tt_alloc(tt_mul(B * s->H, s->T), sizeof *lse, err);
-        o = tt_alloc(tt_mul(bed.rows, s->H * s->D), act, err);
-        dqkv = tt_alloc(tt_mul(bed.rows, width), act, err);
-        rc = lse && o && dqkv ? TT_OK : err->code;
-    }
     TT_TRY(tt_agree(bench->world, rc, err));
-    for (int64_t i = -1; i < bench->repeat; i++) { /* -1: not counted */
-        double start = tt_seconds();
-        bed.ops.attention(&bed.ctx, o, lse, bed.a, B, s->T, s->H, s->G, s->D, s->T, NULL);
-        double middle = tt_seconds();
-        bed.ops.attention_grad(&bed.ctx, dqkv, bed.b, o, bed.a, lse, B, s->T, s->H, s->G, s->D,
-                               s->T, NULL);
-        forward[tt_max(i, 0)] = middle - start;
-        backward[tt_max(i, 0)] = tt_seconds() - middle;
-    }
-    /* The lower triangle only: two products forward, five backward. */
-    const double product =
-        2.0 * (double)B * (double)s->H * (double)s->D * (double)s->T * (double)(s->T + 1) / 2;
-    double seconds[] = {tt_median(forward, bench->repeat), tt_median(backward, bench->repeat)};
-    const double flops[] = {2 * product / seconds[0], 5 * product / seconds[1]};
-    for (int i = 0; i < 2; i++) {
-        tt_text_add(&bench->out,
-                    bench->json ? "{\"attention\": \"%s\", \"ms\": %.4f, \"gflops\": %.1f, "
-                                  "\"of_peak\": %.4f}\n"
-                                : "attention %-8s %10.3f ms %10.1f GFLOP/s %6.1f%% of peak\n",
-                    i == 0 ? "forward" : "backward", 1e3 * seconds[i], flops[i] / 1e9,
-                    (bench->json ? 1 : 100) * flops[i] / bed.peak);
-    }
+    print_means(&w, bench);
 out:
-    tt_arena_close(&bed.arena);
-    free(forward);
-    free(backward);
-    free(lse);
-    free(o);
-    free(dqkv);
+    free(w.value);
+    tt_bed_close(&w.bed);
     return rc;
 }

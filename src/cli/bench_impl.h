@@ -1,4 +1,7 @@
-/* bench_impl.h: what the files of `tutti bench` share. */
+/* bench_impl.h: what the files of `tutti bench` share.
+ *
+ * The rule of every percentage: the machine is shared and its clock moves, so a rate is divided by the
+ * peak measured in the same moments, round by round, and the median of the rounds is what is said. */
 #ifndef TUTTI_BENCH_IMPL_H
 #define TUTTI_BENCH_IMPL_H
 
@@ -10,6 +13,7 @@
 #include "tutti/base/status.h"
 #include "tutti/base/text.h"
 #include "tutti/dist/world.h"
+#include "tutti/kernels/kernels.h"
 #include "tutti/train/plan.h"
 
 /* One measurement at work: the configuration gives shapes, format and threads. */
@@ -17,8 +21,9 @@ typedef struct tt_bench {
     tt_config config;
     tt_world *world; /* borrowed */
     bool json;
-    int64_t repeat; /* measured runs of each row, after one that is not counted */
-    tt_text out;    /* owned; what rank 0 prints at the end */
+    int64_t repeat;    /* measured runs of each row, after one that is not counted */
+    const char *shape; /* borrowed: "MxNxK" of --shape, or NULL */
+    tt_text out; /* owned; what rank 0 prints at the end: a table, or one JSON object a line */
 } tt_bench;
 
 /* Median of n values, which it sorts. */
@@ -29,5 +34,70 @@ tt_code tt_bench_gemm(tt_bench *bench, tt_err *err);
 tt_code tt_bench_attention(tt_bench *bench, tt_err *err);
 tt_code tt_bench_step(tt_bench *bench, tt_err *err);
 tt_code tt_bench_allreduce(tt_bench *bench, tt_err *err);
+
+/* Thread counts to measure with: the one asked for (run.threads, OMP_NUM_THREADS), or else one and
+ * all. `most` is the largest. */
+enum { TT_TEAMS = 2 };
+typedef struct tt_teams {
+    int threads[TT_TEAMS], count, most;
+} tt_teams;
+
+tt_teams tt_teams_choose(const tt_bench *bench);
+
+/* A table with its scratch, and operands full of small numbers. Each bed is one process's own. */
+typedef struct tt_bed {
+    tt_ops ops, guarded;
+    tt_ctx ctx;
+    tt_arena arena;
+    void *a, *b; /* act, of the elements asked for */
+    float *c;    /* FP32, of the elements asked for */
+} tt_bed;
+
+/* The table of `format` with scratch for `extents` and up to `threads`; on failure the bed is closed.
+ * Local. */
+tt_code tt_bed_open(tt_bed *bed, tt_format format, const tt_extents *extents, int threads,
+                    int64_t a, int64_t b, int64_t c, tt_err *err);
+void tt_bed_close(tt_bed *bed); /* safe on a zeroed bed */
+/* Kernels, and any library on OpenMP, use so many threads from now on. */
+void tt_bed_team(tt_bed *bed, int threads);
+/* FLOP/s of the unit that serves the matmuls now, in a short burst. */
+double tt_bed_peak(tt_bed *bed);
+
+/* The format of precision.compute. */
+tt_format tt_bench_format(const tt_bench *bench);
+
+/* A matmul in its three variants, as in kernels.h: y = x w^T, dx = dy w, gw += dy^T x. */
+enum { TT_NT, TT_NN, TT_TN, TT_VARIANTS };
+typedef struct tt_product {
+    int variant;
+    int64_t M, N, K;
+} tt_product;
+
+/* Another library's matmul to stand beside ours, in builds that ask for one. `open` prepares one
+ * product for the threads of this moment, its weights packed as the library likes best where it has
+ * weights (nt, nn), in operands of its own; `run` computes it `times` times. */
+typedef struct tt_rival {
+    /* "oneDNN 2.6.3 fp32": the format it computes in when the kernels compute in `format` */
+    void (*label)(tt_format format, char *out, size_t size);
+    tt_code (*open)(void **work, const tt_product *product, tt_format format, tt_err *err);
+    tt_code (*run)(void *work, int64_t times, tt_err *err);
+    void (*close)(void *work); /* NULL is allowed */
+} tt_rival;
+
+#ifdef TUTTI_DNNL
+extern const tt_rival tt_rival_dnnl; /* bench_dnnl.c */
+#endif
+
+/* What a step is made of (bench_phases.c). Times are rank 0's, FLOPs and peak a rank's share. */
+typedef struct tt_step_cost {
+    int64_t steps;
+    double seconds;    /* of all measured steps together */
+    double wire, data; /* seconds of them in collectives, and reading batches */
+    int64_t wire_calls;
+    double peak;         /* FLOP/s of a rank beside the steps */
+    const tt_times *ops; /* summed over the steps */
+} tt_step_cost;
+
+void tt_phases_print(const tt_step_cost *cost, bool json, tt_text *out);
 
 #endif

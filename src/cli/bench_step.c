@@ -1,4 +1,5 @@
-/* bench_step.c: whole optimizer steps, and the reduction alone. */
+/* bench_step.c: whole optimizer steps on random tokens of the whole vocabulary, and where their time
+ * goes. The peak is measured before and after every step, by all ranks at once. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,42 +10,21 @@
 #include "tutti/base/file.h"
 #include "tutti/base/log.h"
 #include "tutti/base/narrow.h"
-#include "tutti/base/rng.h"
 #include "tutti/data/tokens.h"
-#include "tutti/dist/reduce.h"
 #include "tutti/dist/share.h"
 #include "tutti/train/step.h"
 #include "tutti/train/trainer.h"
 
 #include "cli/bench_impl.h"
 
-/* A folder of rank 0's with a token file of random text, enough for one epoch of `tokens`. */
+/* A folder of rank 0's with a token file. */
 typedef struct tt_scratch {
-    char *folder, *text, *tokens, *run; /* owned */
+    char *folder, *tokens, *run; /* owned */
 } tt_scratch;
 
-static tt_code write_noise(const char *path, int64_t bytes, tt_err *err)
+static tt_code scratch_open(tt_scratch *scratch, int64_t vocab, int64_t tokens, tt_err *err)
 {
     tt_code rc = TT_OK;
-    const tt_key key = tt_rng_key(1, TT_RNG_TEST, 0);
-    FILE *file = fopen(path, "w");
-    bool good = file != NULL;
-    for (int64_t i = 0; i < bytes && good; i++) {
-        good = fputc('a' + (int)(tt_rng(key, 0, (uint64_t)i).v[0] % 26), file) != EOF;
-    }
-    if (file && fclose(file) != 0) {
-        good = false;
-    }
-    if (!good) {
-        rc = tt_fail(err, TT_EWORLD, "cannot write %s: %s", path, strerror(errno));
-    }
-    return rc;
-}
-
-static tt_code scratch_open(tt_scratch *scratch, int64_t tokens, tt_err *err)
-{
-    tt_code rc = TT_OK;
-    tt_tokens_summary summary;
     const char *base = getenv("TMPDIR");
     scratch->folder = tt_join(base && base[0] ? base : "/tmp", "tutti-bench-XXXXXX", err);
     if (!scratch->folder) {
@@ -55,17 +35,13 @@ static tt_code scratch_open(tt_scratch *scratch, int64_t tokens, tt_err *err)
                      strerror(errno));
         goto out;
     }
-    scratch->text = tt_join(scratch->folder, "noise.txt", err);
     scratch->tokens = tt_join(scratch->folder, "noise.h5", err);
     scratch->run = tt_join(scratch->folder, "run", err);
-    if (!scratch->text || !scratch->tokens || !scratch->run) {
+    if (!scratch->tokens || !scratch->run) {
         rc = err->code;
         goto out;
     }
-    TT_TRY(write_noise(scratch->text, tokens, err));
-    const tt_tokens_build build = {
-        .out = scratch->tokens, .tokenizer = "bytes", .inputs = 1, .input = &scratch->text};
-    TT_TRY(tt_tokens_build_file(&build, &summary, err));
+    TT_TRY(tt_tokens_noise_file(scratch->tokens, vocab, tokens, 1, err));
 out:
     return rc;
 }
@@ -73,9 +49,6 @@ out:
 /* Best effort: what is left is in the system's folder for temporary files. */
 static void scratch_close(tt_scratch *scratch)
 {
-    if (scratch->text) {
-        unlink(scratch->text);
-    }
     if (scratch->tokens) {
         unlink(scratch->tokens);
     }
@@ -86,7 +59,6 @@ static void scratch_close(tt_scratch *scratch)
         rmdir(scratch->folder);
     }
     free(scratch->folder);
-    free(scratch->text);
     free(scratch->tokens);
     free(scratch->run);
 }
@@ -108,127 +80,113 @@ out:
     return rc;
 }
 
+/* Values of every measured step, and of the peak beside it. */
+typedef struct tt_step_rounds {
+    double *ms, *tokens_per_s, *mfu, *comm_ms, *rss_mb, *peak; /* [repeat] in `memory` */
+    double *memory;                                            /* owned */
+} tt_step_rounds;
+
+enum { VALUES = 6 };
+
+static tt_code rounds_open(tt_step_rounds *r, int64_t n, tt_err *err)
+{
+    double *at = tt_alloc(tt_mul(VALUES, n), sizeof *at, err);
+    if (!at) {
+        return err->code;
+    }
+    *r = (tt_step_rounds){at, at + n, at + 2 * n, at + 3 * n, at + 4 * n, at + 5 * n, at};
+    return TT_OK;
+}
+
+/* FLOP/s of all ranks at once. Collective. */
+static tt_code measure_peak(tt_trainer *t, const tt_ops *ops, double *peak, tt_err *err)
+{
+    *peak = ops->peak(&t->ctx, 0.05);
+    return tt_sum_f64(t->world, peak, 1, err);
+}
+
+/* One step that is not counted, then `n`. Collective. */
+static tt_code measure(tt_trainer *t, int64_t n, tt_step_rounds *r, tt_times *times,
+                       tt_step_cost *cost, tt_err *err)
+{
+    tt_code rc = TT_OK;
+    const tt_request request = {false, TT_OK, {TT_OK, ""}};
+    const tt_ops *untimed = t->ctx.ops;
+    tt_ops timed;
+    tt_record record = {0};
+    double before = 0, after = 0;
+    TT_TRY(tt_agree(t->world, tt_kernels_time(&t->ctx, &timed, times, err), err));
+    TT_TRY(tt_step(t, &request, &record, err));
+    *times = (tt_times){.depth = 0};
+    TT_TRY(measure_peak(t, untimed, &after, err));
+    for (int64_t i = 0; i < n; i++) {
+        const tt_wire wire = t->world->wire;
+        const double start = tt_seconds();
+        TT_TRY(tt_step(t, &request, &record, err));
+        cost->seconds += tt_seconds() - start;
+        cost->wire += t->world->wire.seconds - wire.seconds;
+        cost->wire_calls += t->world->wire.calls - wire.calls;
+        cost->data += record.data_ms / 1e3;
+        before = after;
+        TT_TRY(measure_peak(t, untimed, &after, err));
+        r->peak[i] = (before + after) / 2;
+        r->ms[i] = record.step_ms;
+        r->tokens_per_s[i] = record.tokens_per_s;
+        r->mfu[i] = t->print.plan.flops_per_step / (record.step_ms / 1e3) / r->peak[i];
+        r->comm_ms[i] = record.comm_ms;
+        r->rss_mb[i] = record.rss_mb;
+    }
+    cost->steps = n;
+    cost->ops = times;
+out:
+    t->ctx.ops = untimed; /* the clocks end with this function */
+    t->ctx.base = NULL;
+    t->ctx.times = NULL;
+    return rc;
+}
+
 tt_code tt_bench_step(tt_bench *bench, tt_err *err)
 {
     tt_code rc = TT_OK;
     tt_trainer trainer = {0};
     tt_scratch scratch = {0};
     tt_log log = tt_log_open(bench->world->rank);
-    tt_record record = {0};
-    const tt_request request = {false, TT_OK, {TT_OK, ""}};
-    const int64_t rows = 5, n = bench->repeat;
-    double *value = tt_alloc(tt_mul(rows, n), sizeof *value, err);
-    rc = value ? TT_OK : err->code;
+    tt_step_rounds r = {0};
+    tt_times times;
+    tt_step_cost cost = {0};
+    const int64_t n = bench->repeat;
+    rc = rounds_open(&r, n, err);
     if (rc == TT_OK && bench->world->rank == 0) {
-        rc = scratch_open(&scratch, bench->config.model.context * 64, err);
+        rc = scratch_open(&scratch, bench->config.model.vocab, bench->config.model.context * 64,
+                          err);
     }
     TT_TRY(tt_agree(bench->world, rc, err));
     TT_TRY(share_paths(bench, &scratch, err));
     bench->config.run.steps = n + 1;
     TT_TRY(tt_trainer_open(&trainer, &bench->config, bench->world, &log, err));
-    for (int64_t i = -1; i < n; i++) { /* -1: not counted */
-        int64_t at = tt_max(i, 0);
-        TT_TRY(tt_step(&trainer, &request, &record, err));
-        value[at] = record.step_ms;
-        value[n + at] = record.tokens_per_s;
-        value[2 * n + at] = record.mfu;
-        value[3 * n + at] = record.comm_ms;
-        value[4 * n + at] = record.rss_mb;
-    }
+    TT_TRY(measure(&trainer, n, &r, &times, &cost, err));
     const tt_plan *plan = &trainer.print.plan;
+    const double peak = tt_median(r.peak, n);
+    cost.peak = peak / plan->ranks;
     tt_text_add(&bench->out,
                 bench->json
                     ? "{\"step_ms\": %.2f, \"tokens_per_s\": %.1f, \"mfu\": %.4f, "
                       "\"comm_ms\": %.2f, \"rss_mb\": %.1f, "
                     : "step %.1f ms, %.1f tokens/s, mfu %.3f, communication %.1f ms, resident "
                       "%.0f MiB a rank\n",
-                tt_median(value, n), tt_median(value + n, n), tt_median(value + 2 * n, n),
-                tt_median(value + 3 * n, n), tt_median(value + 4 * n, n));
+                tt_median(r.ms, n), tt_median(r.tokens_per_s, n), tt_median(r.mfu, n),
+                tt_median(r.comm_ms, n), tt_median(r.rss_mb, n));
     tt_text_add(&bench->out,
                 bench->json ? "\"peak_gflops\": %.1f, \"ranks\": %d, \"threads\": %d, "
                               "\"tokens_per_step\": %lld, \"planned_mb\": %.1f, \"isa\": \"%s\"}\n"
                             : "peak %.1f GFLOP/s over %d ranks of %d threads, %lld tokens a step, "
-                              "planned %.0f MiB a rank, %s\n",
-                trainer.peak_flops / 1e9, plan->ranks, plan->threads,
-                (long long)plan->tokens_per_step, (double)plan->total / 1048576.0,
-                trainer.print.ops.isa);
+                              "planned %.0f MiB a rank, %s\n\n",
+                peak / 1e9, plan->ranks, plan->threads, (long long)plan->tokens_per_step,
+                (double)plan->total / 1048576.0, trainer.print.ops.isa);
+    tt_phases_print(&cost, bench->json, &bench->out);
 out:
     tt_trainer_close(&trainer);
     scratch_close(&scratch);
-    free(value);
-    return rc;
-}
-
-/* Seconds of one sum of `elements` FP32 numbers over all ranks, the slowest rank's. Collective. */
-static tt_code time_sum(tt_bench *bench, float *data, int64_t elements, double *seconds,
-                        tt_err *err)
-{
-    tt_code rc = TT_OK;
-    tt_buckets buckets = {0};
-    tt_reduce reduce;
-    TT_TRY(tt_agree(
-        bench->world,
-        tt_buckets_make(&buckets, &elements, 1, bench->config.dist.bucket_mb * 1000000 / 4, err),
-        err));
-    TT_TRY(tt_barrier(bench->world, err));
-    double start = tt_seconds();
-    tt_reduce_begin(&reduce, bench->world, &buckets, data);
-    TT_TRY(tt_reduce_finish(&reduce, err));
-    *seconds = tt_seconds() - start;
-    TT_TRY(tt_max_f64(bench->world, seconds, 1, err));
-out:
-    tt_buckets_free(&buckets);
-    return rc;
-}
-
-tt_code tt_bench_allreduce(tt_bench *bench, tt_err *err)
-{
-    tt_code rc = TT_OK;
-    enum { SMALLEST = 1 << 14, LARGEST = 1 << 26 }; /* elements: 64 KiB to 256 MiB */
-    const double R = bench->world->size;
-    tt_arena arena = {0};
-    double *value = tt_alloc(bench->repeat, sizeof *value, err);
-    rc = value ? TT_OK : err->code;
-    if (rc == TT_OK && bench->world->size < 2) {
-        rc = tt_fail(err, TT_EUSER,
-                     "tutti bench allreduce needs at least 2 ranks: mpirun -n 2 tutti "
-                     "bench allreduce");
-    }
-    if (rc == TT_OK) {
-        rc = tt_arena_open(&arena, "vector", 2 * tt_bytes(LARGEST, sizeof(float)), err);
-    }
-    TT_TRY(tt_agree(bench->world, rc, err));
-    float *data = tt_arena_take(&arena, tt_bytes(LARGEST, sizeof(float)));
-    float *copy = tt_arena_take(&arena, tt_bytes(LARGEST, sizeof(float)));
-    memset(data, 0, tt_bytes(LARGEST, sizeof(float))); /* zeros stay zeros however often summed */
-    memset(copy, 0, tt_bytes(LARGEST, sizeof(float)));
-    if (!bench->json) {
-        tt_text_add(&bench->out, "%12s %10s %12s %12s %14s\n", "bytes", "ms", "algbw GB/s",
-                    "busbw GB/s", "memcpy GB/s");
-    }
-    for (int64_t n = SMALLEST; n <= LARGEST; n *= 4) {
-        double seconds = 0, start;
-        for (int64_t i = -1; i < bench->repeat; i++) { /* -1: not counted */
-            TT_TRY(time_sum(bench, data, n, &seconds, err));
-            value[tt_max(i, 0)] = seconds;
-        }
-        seconds = tt_median(value, bench->repeat);
-        for (int64_t i = 0; i < bench->repeat; i++) {
-            TT_TRY(tt_barrier(bench->world, err));
-            start = tt_seconds();
-            memcpy(copy, data, tt_bytes(n, sizeof(float)));
-            value[i] = tt_seconds() - start;
-        }
-        double bytes = 4.0 * (double)n, memory = tt_median(value, bench->repeat);
-        tt_text_add(&bench->out,
-                    bench->json ? "{\"bytes\": %.0f, \"ms\": %.4f, \"algbw_gb_s\": %.3f, "
-                                  "\"busbw_gb_s\": %.3f, \"memcpy_gb_s\": %.3f}\n"
-                                : "%12.0f %10.3f %12.3f %12.3f %14.3f\n",
-                    bytes, 1e3 * seconds, bytes / seconds / 1e9,
-                    bytes / seconds / 1e9 * 2 * (R - 1) / R, bytes / memory / 1e9);
-    }
-out:
-    tt_arena_close(&arena);
-    free(value);
+    free(r.memory);
     return rc;
 }
