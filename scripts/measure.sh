@@ -3,45 +3,53 @@
 #
 #   scripts/measure.sh [--readme]      --readme puts it between the markers of README.md
 #
-# Medians by `tutti bench`, and the largest differences by scripts/verify_equivalence.sh. TUTTI_BIN is
-# the program, default build/release/tutti. Takes a few minutes; quote ratios rather than times from a
-# machine that others use too.
+# A digest of scripts/bench.sh, which leaves all of its numbers in build/bench.md, and the largest
+# differences by scripts/verify_equivalence.sh. TUTTI_BIN is the program, default build/release/tutti.
+# Takes some minutes; quote ratios rather than times from a machine that others use too.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 tutti=${TUTTI_BIN:-build/release/tutti}
 work=$(mktemp -d "${TMPDIR:-/tmp}/tutti-measure.XXXXXX")
 trap 'rm -rf "$work"' EXIT
+unset OMP_NUM_THREADS # one thread and all are wanted
 
-# value KEY: the number of "KEY" in the JSON lines on standard input, the last one.
-value() { sed -n "s/.*\"$1\": \([0-9.e+-]*\).*/\1/p" | tail -n 1; }
+# value NAME KEY FILTER...: the number KEY in the first line of NAME that has all of the filters.
+value() {
+    local lines key=$2 filter
+    lines=$(<"build/bench/$1.jsonl")
+    for filter in "${@:3}"; do lines=$(grep -F -- "$filter" <<<"$lines"); done
+    sed -n "s/.*\"$key\": \([0-9.e+-]*\).*/\1/p" <<<"$lines" | head -n 1
+}
 percent() { awk -v x="$1" 'BEGIN { printf "%.0f %%", 100 * x }'; }
+share() { percent "$(value "$@")"; }
 row() { printf '| %s | %s |\n' "$1" "$2"; }
+# by_team COMMAND NAME KEY FILTER...: the value with one thread, and with all where that is more.
+by_team() {
+    printf '%s' "$("$@" "\"threads\": 1,")"
+    ((threads == 1)) || printf ' and %s' "$("$@" "\"threads\": $threads,")"
+}
 
 table() {
-    local threads one two out loss norm weights
-    threads=$(nproc)
+    local said loss norm weights compute threads
+    threads=$(value step threads)
+    said=$( ((threads == 1)) && echo "1 thread" || echo "1 and $threads threads")
     # shellcheck disable=SC2016 # Markdown, not a command
     printf '| measured by `scripts/measure.sh` on %s, %s processors | |\n|---|---|\n' \
-        "$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)" "$threads"
-    one=$("$tutti" bench peak run.threads=1 --json | value peak_gflops)
-    two=$("$tutti" bench peak run.threads="$threads" --json | value peak_gflops)
-    row "BF16 matmul peak of the kernels' unit, 1 and $threads threads" "$one and $two GFLOP/s ($("$tutti" version | sed -n 's/^ISA *\([^;]*\);.*/\1/p'))"
-    one=$("$tutti" bench gemm run.threads=1 --repeat 3 --json | value geomean_of_peak)
-    two=$("$tutti" bench gemm run.threads="$threads" --repeat 3 --json | value geomean_of_peak)
-    row "matmuls of GPT-2 124M, geometric mean of peak, 1 and $threads threads" "$(percent "$one") and $(percent "$two")"
-    out=$("$tutti" bench attention batch.micro=1 run.threads=1 --repeat 3 --json)
-    row "its attention, 1024 tokens, 1 thread, forward and backward, of peak" \
-        "$(percent "$(grep forward <<<"$out" | value of_peak)") and $(percent "$(grep backward <<<"$out" | value of_peak)")"
-    out=$("$tutti" bench step batch.micro=1 run.threads="$threads" --repeat 3 --json)
-    row "its whole step, 1 sequence of 1024, AdamW included, 1 rank" \
-        "$(value tokens_per_s <<<"$out") tokens/s, $(percent "$(value mfu <<<"$out")") of peak; $(value rss_mb <<<"$out") MiB resident, $(value planned_mb <<<"$out") MiB planned"
-    out=$(scripts/run.sh -n 2 -t 600 "$tutti" bench step model.layers=4 model.heads=4 model.channels=128 model.context=256 \
-        model.vocab=257 batch.accumulate=2 --repeat 20 --json)
+        "$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)" "$(getconf _NPROCESSORS_ONLN)"
+    row "BF16 matmul peak of the kernels' unit, $said" \
+        "$(by_team value peak peak_gflops '"bf16"') GFLOP/s ($("$tutti" version | sed -n 's/^ISA *\([^;]*\);.*/\1/p'))"
+    row "memory, read and copied, $said" \
+        "$(by_team value peak gb_s '"read"') GB/s, $(by_team value peak gb_s '"copy"') GB/s"
+    row "matmuls of GPT-2 124M, geometric mean of peak, $said" "$(by_team share gemm geomean_of_peak '"set": "model"')"
+    row "its attention, 1024 tokens, $said, forward" "$(by_team share attention of_peak '"forward", "case": "model"') of peak"
+    row "the same, backward" "$(by_team share attention of_peak '"backward", "case": "model"') of peak"
+    row "its whole step, 4 sequences of 1024, AdamW included, 1 rank of $threads threads" \
+        "$(value step tokens_per_s) tokens/s, $(share step mfu) of peak; $(value step rss_mb) MiB resident, $(value step planned_mb) MiB planned"
+    row "of that step, outside matmul and attention" "$(share step outside_matmul_and_attention)"
     row "step of a 4-block, 128-channel byte model, 2 ranks of 1 thread" \
-        "$(value tokens_per_s <<<"$out") tokens/s, $(percent "$(value mfu <<<"$out")") of peak"
-    out=$(scripts/run.sh -n 2 -t 600 "$tutti" bench allreduce --repeat 3 --json | tail -n 1)
+        "$(value small tokens_per_s) tokens/s, $(share small mfu) of peak"
     row "sum of 256 MiB over 2 ranks of one node, in pieces of 25 MB" \
-        "$(value algbw_gb_s <<<"$out") GB/s, beside $(value memcpy_gb_s <<<"$out") GB/s of memcpy"
+        "$(value allreduce algbw_gb_s '"bytes": 268435456,') GB/s, beside $(value allreduce memcpy_gb_s '"bytes": 268435456,') GB/s of memcpy"
     scripts/verify_equivalence.sh configs/equivalence.yaml --steps 20 --ranks "1 2 4" >"$work/equivalence"
     for compute in fp32 bf16; do
         read -r loss norm weights < <(awk -v want="$compute:" '
@@ -53,6 +61,7 @@ table() {
     done
 }
 
+TUTTI_BIN=$tutti scripts/bench.sh build
 if [[ ${1:-} == --readme ]]; then
     table >"$work/table"
     { sed '/^<!-- measurements/q' README.md; cat "$work/table"; sed -n '/^<!-- \/measurements/,$p' README.md; } >"$work/readme"

@@ -167,21 +167,18 @@ static double timed_peak(tt_ctx *ctx, double seconds)
     return result;
 }
 
-#define TIMED_ENTRY(name, type, args) .name = timed_##name,
+#define TAKE(name, type, args) timed->name = timed_##name;
 tt_code tt_kernels_time(tt_ctx *ctx, tt_ops *timed, tt_times *times, tt_err *err)
 {
     if (ctx->base != NULL) {
         return tt_fail(err, TT_EUSER,
-                       "TUTTI_ISA=%s watches every kernel, so its times mean nothing; "
-                       "time another table",
+                       "TUTTI_ISA=%s watches every kernel, so its times mean nothing; time another "
+                       "table",
                        ctx->ops->isa);
     }
     *times = (tt_times){0};
-    *timed = (tt_ops){.isa = ctx->ops->isa,
-                      .format = ctx->ops->format,
-                      .workspace = ctx->ops->workspace,
-                      TT_OPS(TIMED_ENTRY)};
-    memcpy(timed->from, ctx->ops->from, sizeof timed->from);
+    *timed = *ctx->ops; /* name, format, sizes and sources are the wrapped table's */
+    TT_OPS(TAKE)
     ctx->base = ctx->ops;
     ctx->ops = timed;
     ctx->times = times;

@@ -6,26 +6,6 @@
 source "$(dirname "$0")/lib.sh"
 prepare
 
-# said NAME WORDS: the last command ended well, and its output holds this line (a basic expression).
-said() {
-    local rc=0
-    ((code == 0)) && grep -q -- "$2" "$work/out" || rc=1
-    verdict "$1" $rc "exit code $code, no '$2' in: $(head -c 400 "$work/out" "$work/err" | tr '\n' '|')"
-}
-
-# field KEY: its value in the JSON on $work/out.
-field() { sed -n "s/.*\"$1\": \([^,}]*\)[,}].*/\1/p" "$work/out" | head -n 1; }
-
-# json NAME FILE: every line is JSON.
-json() {
-    if command -v jq >/dev/null; then
-        jq -e . "$2" >/dev/null 2>"$work/err"
-        verdict "$1" $?
-    else
-        echo "skip $1: jq is not installed"
-    fi
-}
-
 # --- a result that cannot be printed ---
 for command in version "plan $work/tiny.yaml" "data info $work/tokens.h5"; do
     code=0
@@ -161,13 +141,3 @@ cmp -s "$work/sample-1" "$work/sample-3"
 verdict "another seed gives another" $(($? != 1)) "the same text"
 alone generate "$saved" --prompt 'int ' --tokens 40 --top-k 1
 check "the likeliest of one is greedy" cmp -s "$work/out" "$work/greedy"
-
-# --- bench ---
-small=(model.layers=1 model.heads=2 model.channels=32 model.context=32 model.vocab=257 batch.micro=1 run.threads=1)
-for what in peak gemm attention step allreduce; do
-    run 2 bench $what "${small[@]}" --repeat 1 --json
-    check "bench $what" test "$code" = 0 -a -s "$work/out"
-    json "bench $what is JSON" "$work/out"
-done
-alone bench gemm "${small[@]}" --repeat 1
-said "bench gemm: a table" GFLOP

@@ -178,3 +178,23 @@ close_metric() {
         END { if (NR == 0) { print "no steps"; exit 1 } }')
     verdict "$1" $? "$said"
 }
+
+# said NAME WORDS: the last command ended well, and its output holds this line (a basic expression).
+said() {
+    local rc=0
+    ((code == 0)) && grep -q -- "$2" "$work/out" || rc=1
+    verdict "$1" $rc "exit code $code, no '$2' in: $(head -c 400 "$work/out" "$work/err" | tr '\n' '|')"
+}
+
+# field KEY: its value in the JSON on $work/out.
+field() { sed -n "s/.*\"$1\": \([^,}]*\)[,}].*/\1/p" "$work/out" | head -n 1; }
+
+# json NAME FILE: every line is JSON.
+json() {
+    if command -v jq >/dev/null; then
+        jq -e . "$2" >/dev/null 2>"$work/err"
+        verdict "$1" $?
+    else
+        echo "skip $1: jq is not installed"
+    fi
+}

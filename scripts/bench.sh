@@ -1,0 +1,138 @@
+#!/usr/bin/env bash
+# bench.sh: every benchmark of `tutti bench`, as Markdown.
+#
+#   scripts/bench.sh [FOLDER] [--repeat N] [--step-repeat N] [key=value ...]
+#
+# Writes FOLDER/bench.md (default: build) and what it was made from, the JSON lines of each benchmark,
+# FOLDER/bench/NAME.jsonl: peak, gemm, attention, step, small (a small model on 2 ranks), allreduce
+# (2 ranks). Keys change the model of all but `small`; default GPT-2 124M, micro-batches of 4.
+# TUTTI_BIN is the program, default build/release/tutti. Takes some minutes.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+tutti=${TUTTI_BIN:-build/release/tutti}
+folder=build
+repeat=5
+step_repeat=3
+keys=()
+while (($# > 0)); do
+    case $1 in
+    --repeat | --step-repeat)
+        [[ ${2:-} =~ ^[0-9]+$ ]] || { echo "bench.sh: $1 needs a number" >&2; exit 2; }
+        if [[ $1 == --repeat ]]; then repeat=$2; else step_repeat=$2; fi
+        shift
+        ;;
+    -h | --help)
+        sed -n '2,/^set -/s/^# \{0,1\}//p' "$0"
+        exit 0
+        ;;
+    -*)
+        echo "bench.sh: unknown argument '$1'; see --help" >&2
+        exit 2
+        ;;
+    *=*) keys+=("$1") ;;
+    *) folder=$1 ;;
+    esac
+    shift
+done
+lines=$folder/bench
+mkdir -p "$lines"
+
+# measure NAME COMMAND...: its lines.
+measure() {
+    echo "bench: $1" >&2
+    "${@:2}" >"$lines/$1.jsonl"
+}
+
+# table NAME WITH COLUMN...: Markdown of the lines of NAME that have the key WITH. A column is "key" or
+# "key:title"; one whose title ends in % is a share. Columns that no line has are left out.
+table() {
+    local name=$1 with=$2
+    shift 2
+    awk -v with="$with" -v columns="$(printf '%s\n' "$@")" '
+        function get(key) {
+            if (!match($0, "\"" key "\": (\"[^\"]*\"|[^,}]*)")) return ""
+            value = substr($0, RSTART + length(key) + 4, RLENGTH - length(key) - 4)
+            gsub(/"/, "", value)
+            return value
+        }
+        BEGIN {
+            n = split(columns, column, "\n")
+            for (i = 1; i <= n; i++) {
+                at = index(column[i], ":")
+                key[i] = at ? substr(column[i], 1, at - 1) : column[i]
+                title[i] = at ? substr(column[i], at + 1) : column[i]
+            }
+        }
+        /"calls": 0.0, "ms": 0.0000/ { next } # a phase that this step does not have
+        get(with) != "" {
+            rows++
+            for (i = 1; i <= n; i++) {
+                cell[rows, i] = get(key[i])
+                if (cell[rows, i] == "") continue
+                used[i] = 1
+                if (title[i] ~ /%$/) cell[rows, i] = sprintf("%.1f %%", 100 * cell[rows, i])
+            }
+        }
+        END {
+            for (i = 1; i <= n; i++) if (i in used) {
+                name = title[i]; sub(/ %$/, "", name)
+                head = head "| " name " "; rule = rule "|---"
+            }
+            print head "|"; print rule "|"
+            for (r = 1; r <= rows; r++) {
+                line = ""
+                for (i = 1; i <= n; i++) if (i in used) line = line "| " cell[r, i] " "
+                print line "|"
+            }
+            print ""
+        }' "$lines/$name.jsonl"
+}
+
+# value NAME KEY: of the first line that has it.
+value() { sed -n "s/.*\"$2\": \"\{0,1\}\([^\",}]*\).*/\1/p" "$lines/$1.jsonl" | head -n 1; }
+
+page() {
+    local rival
+    rival=$(value gemm rival)
+    # shellcheck disable=SC2016 # Markdown, not a command
+    printf '# Measured by `make bench`\n\n'
+    printf '%s, %s processors, %s. Medians; percentages are of the peak measured beside each run.\n\n' \
+        "$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)" "$(getconf _NPROCESSORS_ONLN)" "$("$tutti" version | head -n 1)"
+    printf '## The machine\n\n'
+    table peak unit unit format isa threads peak_gflops:GFLOP/s
+    table peak memory memory threads gb_s:GB/s
+    printf '## Matmuls, %s%s\n\n' "$(value gemm isa)" \
+        "$([[ $rival == null ]] || printf ', beside %s' "$rival")"
+    printf 'y = x wT (nt), dx = dy w (nn), gw += dyT x (tn). Weights are packed before (nt, nn).\n\n'
+    table gemm set set threads 'geomean_of_peak:geometric mean, of peak %' 'geomean_best:of the best rounds %' \
+        'lowest_of_peak:lowest %' 'geomean_against_rival:times the rival' 'geomean_speedup:times one thread'
+    table gemm matmul matmul variant m:M n:N k:K threads ms gflops:GFLOP/s 'of_peak:of peak %' \
+        'best_of_peak:best %' 'rival_gflops:rival GFLOP/s' 'against_rival:times the rival' 'speedup:times one thread'
+    printf '## Attention\n\nThe lower triangle: two products forward, five backward.\n\n'
+    table attention attention attention case b:B t:T heads:H kv_heads:G head_size:D dropout threads ms \
+        gflops:GFLOP/s 'of_peak:of peak %'
+    printf '## A step\n\n'
+    table step step_ms step_ms:ms tokens_per_s:tokens/s 'mfu:of peak %' ranks threads \
+        tokens_per_step:'tokens a step' 'rss_mb:resident MiB' 'planned_mb:planned MiB'
+    table step phase phase calls:'calls a step' ms:'ms a step' 'share:of the step %' phase_gflops:GFLOP/s \
+        'of_peak:of peak %'
+    printf 'Outside matmul and attention: %s of the step.\n\n' \
+        "$(awk -v x="$(value step outside_matmul_and_attention)" 'BEGIN { printf "%.1f %%", 100 * x }')"
+    printf '## A step of a small model on 2 ranks\n\n'
+    table small step_ms step_ms:ms tokens_per_s:tokens/s 'mfu:of peak %' comm_ms:'communication ms' ranks threads \
+        tokens_per_step:'tokens a step'
+    table small phase phase ms:'ms a step' 'share:of the step %' phase_gflops:GFLOP/s 'of_peak:of peak %'
+    printf '## Sums over 2 ranks\n\n'
+    table allreduce bytes bytes ms algbw_gb_s:'algorithm GB/s' busbw_gb_s:'bus GB/s' memcpy_gb_s:'memcpy GB/s'
+}
+
+measure peak "$tutti" bench peak --repeat "$repeat" --json
+measure gemm "$tutti" bench gemm --repeat "$repeat" --json "${keys[@]}"
+measure attention "$tutti" bench attention --repeat "$repeat" --json "${keys[@]}"
+measure step "$tutti" bench step --repeat "$step_repeat" --json "${keys[@]}"
+measure small scripts/run.sh -n 2 -t 600 "$tutti" bench step model.layers=4 model.heads=4 model.channels=128 \
+    model.context=256 model.vocab=257 batch.accumulate=2 --repeat "$repeat" --json
+measure allreduce scripts/run.sh -n 2 -t 600 "$tutti" bench allreduce --repeat "$repeat" --json
+page >"$lines/page.md"
+mv "$lines/page.md" "$folder/bench.md"
+echo "bench: $folder/bench.md" >&2

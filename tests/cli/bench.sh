@@ -1,0 +1,121 @@
+#!/usr/bin/env bash
+# Every benchmark as a user runs it, on shapes that take no time: text and JSON, numbers that agree with
+# each other, mistakes refused.
+# shellcheck source=tests/cli/lib.sh
+source "$(dirname "$0")/lib.sh"
+
+small=(model.layers=2 model.heads=2 model.channels=32 model.context=32 model.vocab=257 batch.micro=1 run.threads=1)
+
+# every NAME PATTERN TEXT...: as many lines as texts hold the pattern's key, in this order.
+every() {
+    local name=$1 key=$2
+    shift 2
+    equal "$name" "$*" "$(sed -n "s/.*\"$key\": \"\([^\"]*\)\".*/\1/p" "$work/out" | uniq | tr '\n' ' ' | sed 's/ $//')"
+}
+
+# holds NAME CONDITION: an awk condition on v["key"], the last number of each key of the output.
+holds() {
+    tr ',{}' '\n' <"$work/out" | awk -F'": ' -v OFS= '
+        /^ *"/ { sub(/^ *"/, "", $1); v[$1] = $2 } END { exit !('"$2"') }'
+    verdict "$1" $? "$(head -c 300 "$work/out" | tr '\n' '|')"
+}
+
+# --- peak ---
+alone bench peak --repeat 1 run.threads=1 --json
+check "bench peak" test "$code" = 0
+json "bench peak is JSON" "$work/out"
+every "bench peak: both formats" format fp32 bf16
+every "bench peak: memory" memory read copy write
+holds "bench peak: numbers" 'v["peak_gflops"] > 0 && v["gb_s"] > 0'
+OMP_NUM_THREADS=2 alone bench peak --repeat 1
+said "bench peak: a table" 'memory *copy *2 .* GB/s'
+
+# --- gemm ---
+alone bench gemm --shape 65x33x17 run.threads=2 --repeat 3 --json
+check "bench gemm" test "$code" = 0
+json "bench gemm is JSON" "$work/out"
+every "bench gemm: three variants" variant nt nn tn
+holds "bench gemm: numbers" 'v["m"] == 65 && v["n"] == 33 && v["k"] == 17 && v["threads"] == 2 &&
+    v["gflops"] > 0 && v["of_peak"] > 0 && v["best_of_peak"] >= v["of_peak"] && v["geomean_best"] > 0'
+alone bench gemm --shape 5x3x1 run.threads=1 precision.compute=fp32 --repeat 1
+said "bench gemm: a table" 'given *tn *5 *3 *1 '
+said "bench gemm: the mean" 'others, threads 1: geometric mean'
+# One and all where threads are not said: two where the machine has them.
+env -u OMP_NUM_THREADS timeout $limit "$tutti" bench gemm --shape 64x64x64 --repeat 2 --json >"$work/out" 2>"$work/err"
+if (($(env -u OMP_NUM_THREADS nproc) > 1)); then
+    check "bench gemm: one thread and all" grep -q '"speedup": ' "$work/out"
+else
+    check "bench gemm: one thread" grep -q '"threads": 1,' "$work/out"
+fi
+
+# --- attention ---
+alone bench attention "${small[@]}" --repeat 1 --json
+check "bench attention" test "$code" = 0
+json "bench attention is JSON" "$work/out"
+every "bench attention: the cases" case model length grouped dropout
+equal "bench attention: lengths" "32 256 1024 4096 32 32" \
+    "$(sed -n 's/.*"forward".*"t": \([0-9]*\),.*/\1/p' "$work/out" | tr '\n' ' ' | sed 's/ $//')"
+alone bench attention "${small[@]}" --repeat 1
+said "bench attention: a table" '^backward dropout'
+
+# --- step ---
+run 2 bench step "${small[@]}" batch.accumulate=3 memory.zero=1 --repeat 2 --json
+check "bench step, 2 ranks" test "$code" = 0
+json "bench step is JSON" "$work/out"
+equal "bench step: tokens a step" 192 "$(field tokens_per_step)"
+awk '
+    function get(key) { match($0, "\"" key "\": [^,}]*"); return substr($0, RSTART + length(key) + 4) + 0 }
+    /"phase"/ { share += get("share"); ms += get("ms"); if (get("ms") < 0) bad = 1 }
+    /"phase": "(matmul|attention|head matmul)/ { inside += get("share"); if (get("phase_gflops") <= 0 || get("of_peak") <= 0) bad = 2 }
+    /"phase": "(data|adamw|reduction and gather)/ { if (get("ms") <= 0) bad = 3 }
+    /"phase": "attention forward"/ { if (get("calls") != 6) bad = 4 }
+    /outside/ { outside = get("outside_matmul_and_attention") }
+    END { d = share - 1; e = inside + outside - 1; exit !(!bad && d * d < 1e-6 && e * e < 1e-6 && ms > 0) }' "$work/out"
+verdict "bench step: phases are the whole step, each once" $? "$(tr '\n' '|' <"$work/out")"
+mkdir "$work/tmp"
+TMPDIR=$work/tmp alone bench step "${small[@]}" --repeat 1
+said "bench step: a table" '^matmul weight gradient .*%'
+said "bench step: what is outside" '^outside matmul and attention: [0-9.]* % of the step$'
+check "bench step leaves nothing behind" test -z "$(find "$work/tmp" -name 'tutti-*')"
+
+# --- allreduce ---
+run 2 bench allreduce --repeat 1 --json
+check "bench allreduce" test "$code" = 0
+json "bench allreduce is JSON" "$work/out"
+
+# --- mistakes ---
+# wrong NAME WORDS ARGUMENT...
+wrong() {
+    local name=$1 words=$2
+    shift 2
+    alone bench "$@"
+    refused "$name" 2 "$words"
+}
+wrong "bench of nothing" "measures peak" --json
+wrong "unknown bench" "nothing" nothing
+wrong "unknown flag" "--fast" gemm --fast
+wrong "no repeats" "--repeat" gemm --repeat 0
+wrong "repeats of words" "'often'" gemm --repeat often
+wrong "a shape of two" "'3x4'" gemm --shape 3x4
+wrong "a shape of four" "'3x4x5x6'" gemm --shape 3x4x5x6
+wrong "a shape of nothing" "'0x4x5'" gemm --shape 0x4x5
+wrong "a shape of words" "'axbxc'" gemm --shape axbxc
+wrong "a shape of peak" "belongs to tutti bench gemm" peak --shape 1x1x1
+wrong "unknown key" "model.layer" step model.layer=2
+wrong "heads that do not divide" "model.heads" attention model.heads=5
+wrong "one rank has no sums" "at least 2 ranks" allreduce
+TUTTI_ISA=guard wrong "clocks around guard" "watches every kernel" step "${small[@]}"
+TUTTI_ISA=none wrong "an unknown ISA" "TUTTI_ISA=none" gemm --shape 1x1x1
+
+# --- the page of make bench ---
+code=0
+TUTTI_BIN=$release timeout 240 scripts/bench.sh "$work/page" --repeat 1 --step-repeat 1 "${small[@]}" \
+    >"$work/out" 2>"$work/err" || code=$?
+verdict "bench.sh" "$code"
+for words in '| FMA | fp32 ' '| copy | ' '| model | 1 | [0-9.]* %' '| head | tn | 32 | 257 | 32 | 1 ' '| ragged | nn ' \
+    '| backward | grouped ' '| matmul weight gradient | ' '| rest | ' '| 268435456 | '; do
+    check "bench.md has $words" grep -q -- "$words" "$work/page/bench.md"
+done
+wrong_script=0
+scripts/bench.sh --fast >"$work/out" 2>"$work/err" || wrong_script=$?
+equal "bench.sh refuses unknown arguments" 2 $wrong_script
