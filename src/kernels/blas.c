@@ -11,6 +11,8 @@
  * condition. gemm_tn computes each leaf from zero, then adds it. */
 #include <cblas.h>
 
+#define TT_ACT_FP32
+#include "kernels/generic/column_sums.h"
 #include "kernels/kernels_impl.h"
 #include "tutti/base/threads.h"
 
@@ -63,7 +65,7 @@ static void panel(float *y, int64_t stride, const float *x, const float *w, int6
                 tt_int(turned ? K : N), 0, y, tt_int(stride));
 }
 
-static void forward(tt_ctx *ctx, float *y, const float *x, const float *w, const float *bias,
+static void forward(tt_ctx *ctx, float *y, const float *x, const float *w, const tt_epilogue *e,
                     int64_t M, int64_t N, int64_t K, bool turned)
 {
     int64_t across = tt_ceil_div(N, PANEL_COLS), blocks = tt_ceil_div(M, PANEL_ROWS) * across;
@@ -87,34 +89,32 @@ static void forward(tt_ctx *ctx, float *y, const float *x, const float *w, const
                 memcpy(to + i * N, padded + i * cols, tt_bytes(cols, sizeof *to));
             }
         }
-        for (int64_t i = 0; bias != NULL && i < rows; i++) {
-            for (int64_t j = 0; j < cols; j++) {
-                to[i * N + j] += bias[col + j];
-            }
+        if (e != NULL) {
+            ctx->ops->epilogue(e, y, to, N, row, col, rows, cols, N);
         }
     }
 }
 
-static void blas_gemm_nt(tt_ctx *ctx, void *y, const void *x, const void *w, const void *bias,
-                         int64_t M, int64_t N, int64_t K)
+static void blas_gemm_nt(tt_ctx *ctx, void *y, const void *x, const tt_weight *w,
+                         const tt_epilogue *e, int64_t M, int64_t N, int64_t K)
 {
-    forward(ctx, y, x, w, bias, M, N, K, true);
+    forward(ctx, y, x, w->w, e, M, N, K, true);
 }
 
-static void blas_gemm_nt_f32(tt_ctx *ctx, float *y, const void *x, const void *w, int64_t M,
+static void blas_gemm_nt_f32(tt_ctx *ctx, float *y, const void *x, const tt_weight *w, int64_t M,
                              int64_t N, int64_t K)
 {
-    forward(ctx, y, x, w, NULL, M, N, K, true);
+    forward(ctx, y, x, w->w, NULL, M, N, K, true);
 }
 
-static void blas_gemm_nn(tt_ctx *ctx, void *dx, const void *dy, const void *w, int64_t M, int64_t N,
-                         int64_t K)
+static void blas_gemm_nn(tt_ctx *ctx, void *dx, const void *dy, const tt_weight *w,
+                         const tt_epilogue *e, int64_t M, int64_t N, int64_t K)
 {
-    forward(ctx, dx, dy, w, NULL, M, K, N, false);
+    forward(ctx, dx, dy, w->w, e, M, K, N, false);
 }
 
-static void blas_gemm_tn(tt_ctx *ctx, float *gw, const void *dy_, const void *x_, int64_t M,
-                         int64_t N, int64_t K, int64_t leaf)
+static void blas_gemm_tn(tt_ctx *ctx, float *gw, float *gb, const void *dy_, const void *x_,
+                         int64_t M, int64_t N, int64_t K, int64_t leaf)
 {
     const float *dy = dy_, *x = x_;
     int64_t across = tt_ceil_div(K, TILE), tiles = tt_ceil_div(N, TILE) * across;
@@ -123,6 +123,9 @@ static void blas_gemm_tn(tt_ctx *ctx, float *gw, const void *dy_, const void *x_
         int64_t row = tile / across * TILE, col = tile % across * TILE;
         int64_t rows = tt_min(TILE, N - row), cols = tt_min(TILE, K - col);
         float *sum = block_of(ctx, 0);
+        if (gb != NULL && col == 0) {
+            column_sums(gb + row, dy + row, N, M, rows, leaf);
+        }
         for (int64_t first = 0; first < M; first += leaf) {
             cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, tt_int(rows), tt_int(cols),
                         tt_int(tt_min(leaf, M - first)), 1, dy + first * N + row, tt_int(N),

@@ -3,8 +3,7 @@
  * Before a call it fills every output, and the workspace, with a NaN that no computation makes, and
  * digests every input. After it, an output element that still holds the fill was left unwritten, and
  * an input whose digest moved was changed. A kernel that reads what it should overwrite, or scratch
- * that it did not write, turns its results into NaN. Inout arrays are passed through. An input and
- * an output that overlap by permission (gelu_grad's dx may be dy) are not watched.
+ * that it did not write, turns its results into NaN. Inout arrays are passed through.
  *
  * ctx->base is the watched table; ctx->ops stays this one, so kernels made of kernels are watched
  * inside as well. Owns nothing. */
@@ -75,13 +74,6 @@ static int64_t find_fill(const void *array, size_t size, int64_t count)
     return -1;
 }
 
-static bool overlap(const span *input, const span *output)
-{
-    uintptr_t a = (uintptr_t)input->in, b = (uintptr_t)output->out;
-    return a < b + tt_bytes(output->count, output->size) &&
-           b < a + tt_bytes(input->count, input->size);
-}
-
 static uint64_t digest(const span *input)
 {
     return tt_digest_bytes(input->in, tt_count(tt_bytes(input->count, input->size)));
@@ -91,13 +83,6 @@ static void before(tt_ctx *ctx, span *spans, int count)
 {
     for (int i = 0; i < count; i++) {
         spans[i].watched = spans[i].in != NULL || spans[i].out != NULL;
-    }
-    for (int i = 0; i < count; i++) {
-        for (int j = 0; j < count; j++) {
-            if (spans[i].in != NULL && spans[j].out != NULL && overlap(&spans[i], &spans[j])) {
-                spans[i].watched = spans[j].watched = false;
-            }
-        }
     }
     for (int i = 0; i < count; i++) {
         if (spans[i].watched && spans[i].in != NULL) {
@@ -177,21 +162,49 @@ static void guard_norm(tt_ctx *ctx, void *y, float *mean, float *rstd, const voi
     after(ctx, "norm", SPANS(s));
 }
 
-static void guard_gemm_nt(tt_ctx *ctx, void *y, const void *x, const void *w, const void *bias,
-                          int64_t M, int64_t N, int64_t K)
+static int64_t packed_words(const tt_ctx *ctx, int64_t N, int64_t K)
+{
+    return tt_count(ctx->base->packed_bytes(N, K) / sizeof fill16);
+}
+
+static void guard_pack(tt_ctx *ctx, void *packed, const void *w, int64_t N, int64_t K)
 {
     size_t act = act_size(ctx);
-    span s[] = {OUT(y, act, M * N), IN(x, act, M * K), IN(w, act, N * K), IN(bias, act, N)};
+    span s[] = {OUT(packed, sizeof fill16, packed_words(ctx, N, K)), IN(w, act, N * K)};
     before(ctx, SPANS(s));
-    ctx->base->gemm_nt(ctx, y, x, w, bias, M, N, K);
+    ctx->base->pack(ctx, packed, w, N, K);
+    after(ctx, "pack", SPANS(s));
+}
+
+/* A weight and its packed form. */
+#define WEIGHT(w, act, N, K) \
+    IN((w)->w, act, (N) * (K)), IN((w)->packed, sizeof fill16, packed_words(ctx, N, K))
+
+/* What an epilogue reads and writes beside y[M,N]. */
+#define EPILOGUE(e, act, M, N)                                                               \
+    OUT((e)->before, act, (M) * (N)), IN((e)->bias, act, N), IN((e)->slope, act, (M) * (N)), \
+        IN((e)->residual, act, (M) * (N)), IN((e)->drop, sizeof(tt_dropout), 1),             \
+        IN(samples((e)->drop), sizeof(int64_t), (e)->T > 0 ? tt_ceil_div(M, (e)->T) : 0)
+
+static const tt_epilogue plain;
+
+static void guard_gemm_nt(tt_ctx *ctx, void *y, const void *x, const tt_weight *w,
+                          const tt_epilogue *e, int64_t M, int64_t N, int64_t K)
+{
+    size_t act = act_size(ctx);
+    const tt_epilogue *at = e != NULL ? e : &plain;
+    span s[] = {OUT(y, act, M * N), IN(x, act, M * K), WEIGHT(w, act, N, K),
+                EPILOGUE(at, act, M, N)};
+    before(ctx, SPANS(s));
+    ctx->base->gemm_nt(ctx, y, x, w, e, M, N, K);
     after(ctx, "gemm_nt", SPANS(s));
 }
 
-static void guard_gemm_nt_f32(tt_ctx *ctx, float *y, const void *x, const void *w, int64_t M,
+static void guard_gemm_nt_f32(tt_ctx *ctx, float *y, const void *x, const tt_weight *w, int64_t M,
                               int64_t N, int64_t K)
 {
     size_t act = act_size(ctx);
-    span s[] = {OUT(y, F32, M * N), IN(x, act, M * K), IN(w, act, N * K)};
+    span s[] = {OUT(y, F32, M * N), IN(x, act, M * K), WEIGHT(w, act, N, K)};
     before(ctx, SPANS(s));
     ctx->base->gemm_nt_f32(ctx, y, x, w, M, N, K);
     after(ctx, "gemm_nt_f32", SPANS(s));
@@ -209,47 +222,18 @@ static void guard_attention(tt_ctx *ctx, void *o, float *lse, const void *qkv, i
     after(ctx, "attention", SPANS(s));
 }
 
-static void guard_residual(tt_ctx *ctx, void *y, const void *a, const void *b, int64_t B, int64_t T,
-                           int64_t C, const tt_dropout *drop)
-{
-    size_t act = act_size(ctx);
-    span s[] = {OUT(y, act, B * T * C), IN(a, act, B * T * C), IN(b, act, B * T * C),
-                IN(samples(drop), sizeof(int64_t), B), IN(drop, sizeof *drop, 1)};
-    before(ctx, SPANS(s));
-    ctx->base->residual(ctx, y, a, b, B, T, C, drop);
-    after(ctx, "residual", SPANS(s));
-}
-
-static void guard_gelu(tt_ctx *ctx, void *y, const void *x, int64_t n)
-{
-    size_t act = act_size(ctx);
-    span s[] = {OUT(y, act, n), IN(x, act, n)};
-    before(ctx, SPANS(s));
-    ctx->base->gelu(ctx, y, x, n);
-    after(ctx, "gelu", SPANS(s));
-}
-
 static void guard_head_loss(tt_ctx *ctx, double *loss_sum, int64_t *count, float *row_loss,
-                            void *dx, float *gw, const void *x, const void *w,
+                            void *dx, float *gw, const void *x, const tt_weight *w,
                             const int32_t *target, int64_t M, int64_t V, int64_t vocab_used,
                             int64_t C, int64_t leaf, float scale)
 {
     size_t act = act_size(ctx);
-    span s[] = {OUT(row_loss, F32, M), OUT(dx, act, M * C), IN(x, act, M * C), IN(w, act, V * C),
+    span s[] = {OUT(row_loss, F32, M), OUT(dx, act, M * C), IN(x, act, M * C), WEIGHT(w, act, V, C),
                 IN(target, sizeof *target, M)};
     before(ctx, SPANS(s));
     ctx->base->head_loss(ctx, loss_sum, count, row_loss, dx, gw, x, w, target, M, V, vocab_used, C,
                          leaf, scale);
     after(ctx, "head_loss", SPANS(s));
-}
-
-static void guard_gelu_grad(tt_ctx *ctx, void *dx, const void *dy, const void *x, int64_t n)
-{
-    size_t act = act_size(ctx);
-    span s[] = {OUT(dx, act, n), IN(dy, act, n), IN(x, act, n)};
-    before(ctx, SPANS(s));
-    ctx->base->gelu_grad(ctx, dx, dy, x, n);
-    after(ctx, "gelu_grad", SPANS(s));
 }
 
 static void guard_residual_grad(tt_ctx *ctx, void *db, const void *dy, int64_t B, int64_t T,
@@ -263,34 +247,26 @@ static void guard_residual_grad(tt_ctx *ctx, void *db, const void *dy, int64_t B
     after(ctx, "residual_grad", SPANS(s));
 }
 
-static void guard_gemm_nn(tt_ctx *ctx, void *dx, const void *dy, const void *w, int64_t M,
-                          int64_t N, int64_t K)
+static void guard_gemm_nn(tt_ctx *ctx, void *dx, const void *dy, const tt_weight *w,
+                          const tt_epilogue *e, int64_t M, int64_t N, int64_t K)
 {
     size_t act = act_size(ctx);
-    span s[] = {OUT(dx, act, M * K), IN(dy, act, M * N), IN(w, act, N * K)};
+    const tt_epilogue *at = e != NULL ? e : &plain;
+    span s[] = {OUT(dx, act, M * K), IN(dy, act, M * N), WEIGHT(w, act, N, K),
+                EPILOGUE(at, act, M, K)};
     before(ctx, SPANS(s));
-    ctx->base->gemm_nn(ctx, dx, dy, w, M, N, K);
+    ctx->base->gemm_nn(ctx, dx, dy, w, e, M, N, K);
     after(ctx, "gemm_nn", SPANS(s));
 }
 
-static void guard_gemm_tn(tt_ctx *ctx, float *gw, const void *dy, const void *x, int64_t M,
-                          int64_t N, int64_t K, int64_t leaf)
+static void guard_gemm_tn(tt_ctx *ctx, float *gw, float *gb, const void *dy, const void *x,
+                          int64_t M, int64_t N, int64_t K, int64_t leaf)
 {
     size_t act = act_size(ctx);
     span s[] = {IN(dy, act, M * N), IN(x, act, M * K)};
     before(ctx, SPANS(s));
-    ctx->base->gemm_tn(ctx, gw, dy, x, M, N, K, leaf);
+    ctx->base->gemm_tn(ctx, gw, gb, dy, x, M, N, K, leaf);
     after(ctx, "gemm_tn", SPANS(s));
-}
-
-static void guard_bias_grad(tt_ctx *ctx, float *gb, const void *dy, int64_t M, int64_t N,
-                            int64_t leaf)
-{
-    size_t act = act_size(ctx);
-    span s[] = {IN(dy, act, M * N)};
-    before(ctx, SPANS(s));
-    ctx->base->bias_grad(ctx, gb, dy, M, N, leaf);
-    after(ctx, "bias_grad", SPANS(s));
 }
 
 static void guard_norm_grad(tt_ctx *ctx, void *dx, float *ggain, float *gbias, const void *dy,

@@ -161,7 +161,16 @@ static const isa *find_isa(const char *asked, const char *name, tt_err *err)
         ops->name = over->name;              \
         ops->from[TT_OP_##name] = over->isa; \
     }
-static void lay(tt_ops *ops, const tt_ops *over){TT_OPS(LAY)}
+static void lay(tt_ops *ops, const tt_ops *over)
+{
+    TT_OPS(LAY)
+    if (over->pack != NULL) {
+        ops->packed_bytes = over->packed_bytes;
+    }
+    if (over->epilogue != NULL) {
+        ops->epilogue = over->epilogue;
+    }
+}
 
 tt_code tt_kernels_select(tt_ops *ops, tt_ops *guarded, tt_format format, const char *isa_name,
                           tt_err *err)
@@ -201,6 +210,8 @@ tt_code tt_kernels_select(tt_ops *ops, tt_ops *guarded, tt_format format, const 
         ops->isa = chosen->guarded_name;
         ops->format = format;
         ops->workspace = table.workspace;
+        ops->packed_bytes = table.packed_bytes;
+        ops->epilogue = table.epilogue;
         memcpy(ops->from, table.from, sizeof ops->from);
     }
     return TT_OK;

@@ -49,20 +49,22 @@ static tt_code check_shape(tt_ctx *ctx, const tt_ops *ref, buffers *b, const int
 {
     const tt_ops *ops = ctx->ops;
     int64_t M = shape[0], N = shape[1], K = shape[2];
+    const tt_weight w = {b->w, NULL};
+    const tt_epilogue bias = {.bias = b->dy};
     tt_code rc = TT_OK;
-    ops->gemm_nt(ctx, b->result, b->x, b->w, b->dy, M, N, K);
-    ref->gemm_nt(ctx, b->expected, b->x, b->w, b->dy, M, N, K);
+    ops->gemm_nt(ctx, b->result, b->x, &w, &bias, M, N, K);
+    ref->gemm_nt(ctx, b->expected, b->x, &w, &bias, M, N, K);
     TT_TRY(compare("gemm_nt", b, M * N, shape, err));
-    ops->gemm_nt_f32(ctx, b->result, b->x, b->w, M, N, K);
-    ref->gemm_nt_f32(ctx, b->expected, b->x, b->w, M, N, K);
+    ops->gemm_nt_f32(ctx, b->result, b->x, &w, M, N, K);
+    ref->gemm_nt_f32(ctx, b->expected, b->x, &w, M, N, K);
     TT_TRY(compare("gemm_nt_f32", b, M * N, shape, err));
-    ops->gemm_nn(ctx, b->result, b->dy, b->w, M, N, K);
-    ref->gemm_nn(ctx, b->expected, b->dy, b->w, M, N, K);
+    ops->gemm_nn(ctx, b->result, b->dy, &w, NULL, M, N, K);
+    ref->gemm_nn(ctx, b->expected, b->dy, &w, NULL, M, N, K);
     TT_TRY(compare("gemm_nn", b, M * K, shape, err));
     memcpy(b->result, b->x, tt_bytes(N * K, sizeof(float)));
     memcpy(b->expected, b->x, tt_bytes(N * K, sizeof(float)));
-    ops->gemm_tn(ctx, b->result, b->dy, b->x, M, N, K, tt_ceil_div(M, 2));
-    ref->gemm_tn(ctx, b->expected, b->dy, b->x, M, N, K, tt_ceil_div(M, 2));
+    ops->gemm_tn(ctx, b->result, NULL, b->dy, b->x, M, N, K, tt_ceil_div(M, 2));
+    ref->gemm_tn(ctx, b->expected, NULL, b->dy, b->x, M, N, K, tt_ceil_div(M, 2));
     TT_TRY(compare("gemm_tn", b, N * K, shape, err));
 out:
     return rc;
@@ -77,7 +79,7 @@ tt_code tt_kernels_self_test(tt_ctx *ctx, tt_err *err)
     if (strcmp(ctx->ops->from[TT_OP_gemm_nt], tt_table_openblas_fp32.isa) != 0) {
         return TT_OK;
     }
-    const tt_extents extents = {MOST, MOST, MOST, MOST, MOST, 1, MOST};
+    const tt_extents extents = {MOST, MOST, MOST, MOST, MOST, 1, MOST, false};
     own.workspace_bytes = tt_kernels_workspace(ctx->ops, ctx->base, &extents, ctx->threads);
     void *room = tt_alloc(tt_count(own.workspace_bytes + TT_ALIGN), 1, err);
     float **arrays[] = {&b.x, &b.w, &b.dy, &b.result, &b.expected};

@@ -16,11 +16,11 @@
  *    the weights, with an order of operations that does not depend on M. One exception: where
  *    OpenBLAS serves (FP32), also on i mod 64, so the bits of a sequence survive a move to another
  *    batch when T is a multiple of 64, and its values to rounding otherwise;
- *  - sums over rows (gemm_tn, bias_grad, gains) run in row order, leaf by leaf, where a leaf is
+ *  - sums over rows (gemm_tn and its gb, gains) run in row order, leaf by leaf, where a leaf is
  *    `leaf` consecutive rows (one sequence): a leaf is summed from zero in an order that depends on
  *    nothing but the leaf, then added once to the accumulator. head_loss cuts a leaf into chunks of a
  *    fixed number of rows and adds each chunk so, in order. embed_grad adds row after row;
- *  - no reads or writes outside the stated shapes; inputs never change;
+ *  - no reads or writes outside the stated shapes; inputs never change; outputs overlap nothing;
  *  - FP32 accumulation throughout; norms, softmax, loss and the optimizer compute in FP32.
  *
  * Reads views of model memory, writes the same; next: model/model.h calls these. */
@@ -67,6 +67,31 @@ static inline uint64_t tt_dropout_stream(int64_t sample, uint64_t site)
 /* Random word of element e: word e % 4 of block e / 4. Row-wise sites: e = t * C + c. Attention:
  * e = (h * T_max + t) * T_max + j with T_max = the context, so masks do not depend on the length. */
 
+/* A weight matrix. The packed form, made by `pack` of the same table whenever w has changed, serves
+ * gemm_nt and gemm_nn; without it they pack w as they go, in the workspace. Same bits either way. */
+typedef struct tt_weight {
+    const void *w;      /* [N,K] act (borrowed) */
+    const void *packed; /* [ops->packed_bytes(N, K)] (borrowed), or NULL */
+} tt_weight;
+
+/* What becomes of a sum on its way from a matmul to y, in FP32 and in this order; NULL: nothing.
+ *
+ *     value = sum + bias[n]
+ *     before[m,n] = value, rounded;  value = GELU(before[m,n])
+ *     value = value * GELU'(slope[m,n])
+ *     value = residual[m,n] + dropout(value)
+ *     y[m,n] = value, rounded
+ *
+ * All pointers are borrowed; [M,N] and [N] are y's. */
+typedef struct tt_epilogue {
+    const void *bias;       /* [N] act */
+    void *before;           /* [M,N] act, out: asks for GELU; what its backward reads */
+    const void *slope;      /* [M,N] act: what GELU was applied to, in backward */
+    const void *residual;   /* [M,N] act */
+    const tt_dropout *drop; /* of the branch that residual is added to; element t * N + n */
+    int64_t T;              /* tokens per sequence: row m is token m % T of sequence m / T */
+} tt_epilogue;
+
 typedef struct tt_adamw {
     float lr, beta1, beta2, eps, weight_decay;
     float correction1, correction2; /* 1 - beta^t */
@@ -76,29 +101,29 @@ typedef struct tt_adamw {
 /* Largest extents a run will use, for sizing scratch. */
 typedef struct tt_extents {
     int64_t rows, tokens, channels, ffn, vocab, heads, head_size;
+    bool packed; /* weights come packed */
 } tt_extents;
 
 /* The list of operations. X(name, return type, arguments after tt_ctx *ctx). Table struct, overlay,
  * "which ISA serves what" and guard all come from it; order = order of first use in a step.
  *
+ * pack           packed[packed_bytes(N, K)] out = w[N,K] act, as this table's matmuls read it
  * embed          x[M,C] out act = wte[token] + wpe[t]; then dropout.                 rows m = b*T+t
  * norm           y[M,C] out act, mean[M], rstd[M] out; layer norm of x[M,C] act with gain[C],
  *                bias[C] act; eps 1e-5.
- * gemm_nt        y[M,N] out act = x[M,K] act . w[N,K]^T act + bias[N] act (NULL: none)
+ * gemm_nt        y[M,N] out act = e(x[M,K] act . w[N,K]^T act); e NULL: the sum itself
  * gemm_nt_f32    y[M,N] out float = x[M,K] . w[N,K]^T                          (logits)
  * attention      o[M,H*D] out act, lse[B,H,T] out: causal softmax(q k^T / sqrt D) v, of
  *                qkv[M,(H+2G)*D] act, heads in order q.. k.. v..; dropout on the probabilities.
- * residual       y[M,C] out act = a[M,C] act + dropout(b[M,C] act)
- * gelu           y[n] out act = tanh-GELU(x[n] act)
  * head_loss      loss_sum, count inout: += sum and number over rows with target >= 0 of
  *                -log softmax(x w^T)[target], columns vocab_used.. of w take no part. When dx is not
  *                NULL: dx[M,C] out act and gw[V,C] inout += gradient of the sum times `scale`.
  *                row_loss[M] out (NULL: not wanted), 0 where target < 0.
- * gelu_grad      dx[n] out act = dy[n] act * GELU'(x[n] act). dx may equal dy.
- * residual_grad  db[M,C] out act = dropout mask applied to dy[M,C] act. (da is dy itself.)
- * gemm_nn        dx[M,K] out act = dy[M,N] act . w[N,K] act
- * gemm_tn        gw[N,K] inout float += dy[M,N]^T act . x[M,K] act
- * bias_grad      gb[N] inout float += column sums of dy[M,N] act
+ * residual_grad  db[M,C] out act = dropout mask applied to dy[M,C] act: the gradient of the branch
+ *                that an epilogue adds to a residual. (The residual's own is dy itself.)
+ * gemm_nn        dx[M,K] out act = e(dy[M,N] act . w[N,K] act); e NULL: the sum itself
+ * gemm_tn        gw[N,K] inout float += dy[M,N]^T act . x[M,K] act; gb[N] inout float (NULL: not
+ *                wanted) += column sums of dy
  * norm_grad      dx[M,C] inout act += gradient through the norm; ggain[C], gbias[C] inout float
  * attention_grad dqkv[M,(H+2G)*D] out act from d_o[M,H*D], o, qkv, lse; recomputes probabilities
  * embed_grad     gwte[V,C], gwpe[T,C] inout float += dropout mask applied to dx[M,C] act, in row order
@@ -108,57 +133,53 @@ typedef struct tt_extents {
  * to_act         y[n] out act = rounded x[n] float
  * from_act       y[n] out float = x[n] act
  * peak           FLOP/s of the unit that serves gemm, measured for about `seconds` on all threads */
-#define TT_OPS(X)                                                                                \
-    X(embed, void,                                                                               \
-      (tt_ctx * ctx, void *x, const void *wte, const void *wpe, const int32_t *token, int64_t B, \
-       int64_t T, int64_t C, const tt_dropout *drop))                                            \
-    X(norm, void,                                                                                \
-      (tt_ctx * ctx, void *y, float *mean, float *rstd, const void *x, const void *gain,         \
-       const void *bias, int64_t M, int64_t C))                                                  \
-    X(gemm_nt, void,                                                                             \
-      (tt_ctx * ctx, void *y, const void *x, const void *w, const void *bias, int64_t M,         \
-       int64_t N, int64_t K))                                                                    \
-    X(gemm_nt_f32, void,                                                                         \
-      (tt_ctx * ctx, float *y, const void *x, const void *w, int64_t M, int64_t N, int64_t K))   \
-    X(attention, void,                                                                           \
-      (tt_ctx * ctx, void *o, float *lse, const void *qkv, int64_t B, int64_t T, int64_t H,      \
-       int64_t G, int64_t D, int64_t T_max, const tt_dropout *drop))                             \
-    X(residual, void,                                                                            \
-      (tt_ctx * ctx, void *y, const void *a, const void *b, int64_t B, int64_t T, int64_t C,     \
-       const tt_dropout *drop))                                                                  \
-    X(gelu, void, (tt_ctx * ctx, void *y, const void *x, int64_t n))                             \
-    X(head_loss, void,                                                                           \
-      (tt_ctx * ctx, double *loss_sum, int64_t *count, float *row_loss, void *dx, float *gw,     \
-       const void *x, const void *w, const int32_t *target, int64_t M, int64_t V,                \
-       int64_t vocab_used, int64_t C, int64_t leaf, float scale))                                \
-    X(gelu_grad, void, (tt_ctx * ctx, void *dx, const void *dy, const void *x, int64_t n))       \
-    X(residual_grad, void,                                                                       \
-      (tt_ctx * ctx, void *db, const void *dy, int64_t B, int64_t T, int64_t C,                  \
-       const tt_dropout *drop))                                                                  \
-    X(gemm_nn, void,                                                                             \
-      (tt_ctx * ctx, void *dx, const void *dy, const void *w, int64_t M, int64_t N, int64_t K))  \
-    X(gemm_tn, void,                                                                             \
-      (tt_ctx * ctx, float *gw, const void *dy, const void *x, int64_t M, int64_t N, int64_t K,  \
-       int64_t leaf))                                                                            \
-    X(bias_grad, void,                                                                           \
-      (tt_ctx * ctx, float *gb, const void *dy, int64_t M, int64_t N, int64_t leaf))             \
-    X(norm_grad, void,                                                                           \
-      (tt_ctx * ctx, void *dx, float *ggain, float *gbias, const void *dy, const void *x,        \
-       const void *gain, const float *mean, const float *rstd, int64_t M, int64_t C,             \
-       int64_t leaf))                                                                            \
-    X(attention_grad, void,                                                                      \
-      (tt_ctx * ctx, void *dqkv, const void *d_o, const void *o, const void *qkv,                \
-       const float *lse, int64_t B, int64_t T, int64_t H, int64_t G, int64_t D, int64_t T_max,   \
-       const tt_dropout *drop))                                                                  \
-    X(embed_grad, void,                                                                          \
-      (tt_ctx * ctx, float *gwte, float *gwpe, const void *dx, const int32_t *token, int64_t B,  \
-       int64_t T, int64_t C, const tt_dropout *drop))                                            \
-    X(sum_squares, double, (tt_ctx * ctx, const float *x, int64_t n))                            \
-    X(adamw, void,                                                                               \
-      (tt_ctx * ctx, float *master, float *m, float *v, void *w, const float *g, int64_t n,      \
-       const tt_adamw *step))                                                                    \
-    X(to_act, void, (tt_ctx * ctx, void *y, const float *x, int64_t n))                          \
-    X(from_act, void, (tt_ctx * ctx, float *y, const void *x, int64_t n))                        \
+#define TT_OPS(X)                                                                                 \
+    X(pack, void, (tt_ctx * ctx, void *packed, const void *w, int64_t N, int64_t K))              \
+    X(embed, void,                                                                                \
+      (tt_ctx * ctx, void *x, const void *wte, const void *wpe, const int32_t *token, int64_t B,  \
+       int64_t T, int64_t C, const tt_dropout *drop))                                             \
+    X(norm, void,                                                                                 \
+      (tt_ctx * ctx, void *y, float *mean, float *rstd, const void *x, const void *gain,          \
+       const void *bias, int64_t M, int64_t C))                                                   \
+    X(gemm_nt, void,                                                                              \
+      (tt_ctx * ctx, void *y, const void *x, const tt_weight *w, const tt_epilogue *e, int64_t M, \
+       int64_t N, int64_t K))                                                                     \
+    X(gemm_nt_f32, void,                                                                          \
+      (tt_ctx * ctx, float *y, const void *x, const tt_weight *w, int64_t M, int64_t N,           \
+       int64_t K))                                                                                \
+    X(attention, void,                                                                            \
+      (tt_ctx * ctx, void *o, float *lse, const void *qkv, int64_t B, int64_t T, int64_t H,       \
+       int64_t G, int64_t D, int64_t T_max, const tt_dropout *drop))                              \
+    X(head_loss, void,                                                                            \
+      (tt_ctx * ctx, double *loss_sum, int64_t *count, float *row_loss, void *dx, float *gw,      \
+       const void *x, const tt_weight *w, const int32_t *target, int64_t M, int64_t V,            \
+       int64_t vocab_used, int64_t C, int64_t leaf, float scale))                                 \
+    X(residual_grad, void,                                                                        \
+      (tt_ctx * ctx, void *db, const void *dy, int64_t B, int64_t T, int64_t C,                   \
+       const tt_dropout *drop))                                                                   \
+    X(gemm_nn, void,                                                                              \
+      (tt_ctx * ctx, void *dx, const void *dy, const tt_weight *w, const tt_epilogue *e,          \
+       int64_t M, int64_t N, int64_t K))                                                          \
+    X(gemm_tn, void,                                                                              \
+      (tt_ctx * ctx, float *gw, float *gb, const void *dy, const void *x, int64_t M, int64_t N,   \
+       int64_t K, int64_t leaf))                                                                  \
+    X(norm_grad, void,                                                                            \
+      (tt_ctx * ctx, void *dx, float *ggain, float *gbias, const void *dy, const void *x,         \
+       const void *gain, const float *mean, const float *rstd, int64_t M, int64_t C,              \
+       int64_t leaf))                                                                             \
+    X(attention_grad, void,                                                                       \
+      (tt_ctx * ctx, void *dqkv, const void *d_o, const void *o, const void *qkv,                 \
+       const float *lse, int64_t B, int64_t T, int64_t H, int64_t G, int64_t D, int64_t T_max,    \
+       const tt_dropout *drop))                                                                   \
+    X(embed_grad, void,                                                                           \
+      (tt_ctx * ctx, float *gwte, float *gwpe, const void *dx, const int32_t *token, int64_t B,   \
+       int64_t T, int64_t C, const tt_dropout *drop))                                             \
+    X(sum_squares, double, (tt_ctx * ctx, const float *x, int64_t n))                             \
+    X(adamw, void,                                                                                \
+      (tt_ctx * ctx, float *master, float *m, float *v, void *w, const float *g, int64_t n,       \
+       const tt_adamw *step))                                                                     \
+    X(to_act, void, (tt_ctx * ctx, void *y, const float *x, int64_t n))                           \
+    X(from_act, void, (tt_ctx * ctx, float *y, const void *x, int64_t n))                         \
     X(peak, double, (tt_ctx * ctx, double seconds))
 
 #define TT_OP_FIELD(name, type, args) type(*name) args;
@@ -172,6 +193,12 @@ struct tt_ops {
     tt_format format; /* of act */
     /* Scratch bytes for these extents and threads: of a selected table, all it can need. */
     size_t (*workspace)(const tt_extents *extents, int threads);
+    /* Bytes of the packed form of w[N,K], for both gemm_nt and gemm_nn; 0: there is none. */
+    size_t (*packed_bytes)(int64_t N, int64_t K);
+    /* y[M,N] out act in rows m .. m + rows - 1 and columns col .. col + cols - 1, from
+     * sums[rows, stride]: the epilogue of a matmul that a library made. One thread; e not NULL. */
+    void (*epilogue)(const tt_epilogue *e, void *y, const float *sums, int64_t stride, int64_t m,
+                     int64_t col, int64_t rows, int64_t cols, int64_t N);
     TT_OPS(TT_OP_FIELD)
     const char *from[TT_OP_TOTAL]; /* set by tt_kernels_select: which ISA serves entry i */
 };

@@ -7,7 +7,8 @@
 #ifndef TUTTI_KERNELS_GENERIC_GEMM_H
 #define TUTTI_KERNELS_GENERIC_GEMM_H
 
-#include "kernels/generic/act.h"
+#include "kernels/generic/column_sums.h"
+#include "kernels/generic/epilogue.h"
 #include "kernels/generic/multiply.h"
 
 enum { TILE_ROWS = 64, TILE_COLS = 128, TILE_DEPTH = 256 };
@@ -94,9 +95,10 @@ static inline void gemm_multiply(gemm_scratch *s, bool a_turned, int64_t rows, i
     }
 }
 
-/* y[M,N] out act, or z[M,N] out float, = x[M,K] w[N,K]^T (w_turned) or x[M,K] w[K,N]; + bias. */
+/* y[M,N] out act, or z[M,N] out float, = x[M,K] w[N,K]^T (w_turned) or x[M,K] w[K,N], through e. */
 static inline void gemm_forward(tt_ctx *ctx, act *y, float *z, const act *x, const act *w,
-                                const act *bias, int64_t M, int64_t N, int64_t K, bool w_turned)
+                                const tt_epilogue *e, int64_t M, int64_t N, int64_t K,
+                                bool w_turned)
 {
     int64_t across = tt_ceil_div(N, TILE_COLS), tiles = tt_ceil_div(M, TILE_ROWS) * across;
 #pragma omp parallel for num_threads(ctx->threads)
@@ -115,40 +117,41 @@ static inline void gemm_forward(tt_ctx *ctx, act *y, float *z, const act *x, con
             gemm_multiply(s, false, rows, cols, depth, k > 0);
         }
         for (int64_t i = 0; i < rows; i++) {
-            const float *sum = s->c + i * TILE_COLS;
-            int64_t at = (row + i) * N + col;
-            for (int64_t j = 0; j < cols; j++) {
-                float value = sum[j] + (bias != NULL ? f32_of_act(bias[col + j]) : 0);
-                if (z != NULL) {
-                    z[at + j] = value;
-                } else {
-                    y[at + j] = act_of_f32(value);
-                }
+            float *sum = s->c + i * TILE_COLS;
+            if (z != NULL) {
+                memcpy(z + (row + i) * N + col, sum, tt_bytes(cols, sizeof *z));
+            } else {
+                epilogue_row(e, y, sum, row + i, col, cols, N);
             }
         }
     }
 }
 
-static void generic_gemm_nt(tt_ctx *ctx, void *y, const void *x, const void *w, const void *bias,
-                            int64_t M, int64_t N, int64_t K)
+static void generic_pack(tt_ctx *ctx, void *packed, const void *w, int64_t N, int64_t K)
 {
-    gemm_forward(ctx, y, NULL, x, w, bias, M, N, K, true);
+    (void)ctx, (void)packed, (void)w, (void)N, (void)K; /* packed_bytes is 0 */
 }
 
-static void generic_gemm_nt_f32(tt_ctx *ctx, float *y, const void *x, const void *w, int64_t M,
+static void generic_gemm_nt(tt_ctx *ctx, void *y, const void *x, const tt_weight *w,
+                            const tt_epilogue *e, int64_t M, int64_t N, int64_t K)
+{
+    gemm_forward(ctx, y, NULL, x, w->w, e, M, N, K, true);
+}
+
+static void generic_gemm_nt_f32(tt_ctx *ctx, float *y, const void *x, const tt_weight *w, int64_t M,
                                 int64_t N, int64_t K)
 {
-    gemm_forward(ctx, NULL, y, x, w, NULL, M, N, K, true);
+    gemm_forward(ctx, NULL, y, x, w->w, NULL, M, N, K, true);
 }
 
-static void generic_gemm_nn(tt_ctx *ctx, void *dx, const void *dy, const void *w, int64_t M,
-                            int64_t N, int64_t K)
+static void generic_gemm_nn(tt_ctx *ctx, void *dx, const void *dy, const tt_weight *w,
+                            const tt_epilogue *e, int64_t M, int64_t N, int64_t K)
 {
-    gemm_forward(ctx, dx, NULL, dy, w, NULL, M, K, N, false);
+    gemm_forward(ctx, dx, NULL, dy, w->w, e, M, K, N, false);
 }
 
-static void generic_gemm_tn(tt_ctx *ctx, float *gw, const void *dy_, const void *x_, int64_t M,
-                            int64_t N, int64_t K, int64_t leaf)
+static void generic_gemm_tn(tt_ctx *ctx, float *gw, float *gb, const void *dy_, const void *x_,
+                            int64_t M, int64_t N, int64_t K, int64_t leaf)
 {
     const act *dy = dy_, *x = x_;
     int64_t across = tt_ceil_div(K, TILE_COLS), tiles = tt_ceil_div(N, TILE_ROWS) * across;
@@ -157,6 +160,9 @@ static void generic_gemm_tn(tt_ctx *ctx, float *gw, const void *dy_, const void 
         gemm_scratch *s = gemm_scratch_of(ctx);
         int64_t row = tile / across * TILE_ROWS, col = tile % across * TILE_COLS;
         int64_t rows = tt_min(TILE_ROWS, N - row), cols = tt_min(TILE_COLS, K - col);
+        if (gb != NULL && col == 0) {
+            column_sums(gb + row, dy + row, N, M, rows, leaf);
+        }
         for (int64_t first = 0; first < M; first += leaf) {
             int64_t last = tt_min(first + leaf, M);
             for (int64_t m = first; m < last; m += TILE_DEPTH) {

@@ -65,7 +65,7 @@ static inline double head_loss_row(float *restrict z, act *restrict dz, int32_t 
 }
 
 static void generic_head_loss(tt_ctx *ctx, double *loss_sum, int64_t *count, float *row_loss,
-                              void *dx_, float *gw, const void *x_, const void *w,
+                              void *dx_, float *gw, const void *x_, const tt_weight *w,
                               const int32_t *target, int64_t M, int64_t V, int64_t vocab_used,
                               int64_t C, int64_t leaf, float scale)
 {
@@ -114,8 +114,8 @@ static void generic_head_loss(tt_ctx *ctx, double *loss_sum, int64_t *count, flo
         }
         *count += valid;
         if (dx != NULL) {
-            rest.ops->gemm_nn(&rest, dx + m * C, dz, w, rows, V, C);
-            rest.ops->gemm_tn(&rest, gw, dz, x + m * C, rows, V, C, rows);
+            rest.ops->gemm_nn(&rest, dx + m * C, dz, w, NULL, rows, V, C);
+            rest.ops->gemm_tn(&rest, gw, NULL, dz, x + m * C, rows, V, C, rows);
         }
     }
 }

@@ -1,30 +1,8 @@
-/* residual.h: the residual sum with dropout on the branch, forward and backward. */
+/* residual.h: the gradient of the branch that is added to a residual (forward: epilogue.h). */
 #ifndef TUTTI_KERNELS_GENERIC_RESIDUAL_H
 #define TUTTI_KERNELS_GENERIC_RESIDUAL_H
 
 #include "kernels/generic/dropout.h"
-
-static void generic_residual(tt_ctx *ctx, void *y_, const void *a_, const void *b_, int64_t B,
-                             int64_t T, int64_t C, const tt_dropout *drop)
-{
-    act *y = y_;
-    const act *a = a_, *branch = b_;
-#pragma omp parallel for num_threads(ctx->threads)
-    for (int64_t m = 0; m < B * T; m++) {
-        for (int64_t c = 0; c < C; c += BLOCK) {
-            float sum[BLOCK], f[BLOCK];
-            block_load(sum, a + m * C + c, C - c);
-            block_load(f, branch + m * C + c, C - c);
-            if (dropout_on(drop)) {
-                dropout_block(f, C - c, drop, m / T, m % T * C + c);
-            }
-            for (int i = 0; i < BLOCK; i++) {
-                sum[i] += f[i];
-            }
-            block_store(y + m * C + c, sum, C - c);
-        }
-    }
-}
 
 static void generic_residual_grad(tt_ctx *ctx, void *db_, const void *dy_, int64_t B, int64_t T,
                                   int64_t C, const tt_dropout *drop)

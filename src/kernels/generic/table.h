@@ -8,7 +8,6 @@
 #include "kernels/generic/attention_grad.h"
 #include "kernels/generic/convert.h"
 #include "kernels/generic/embed.h"
-#include "kernels/generic/gelu.h"
 #include "kernels/generic/gemm.h"
 #include "kernels/generic/head_loss.h"
 #include "kernels/generic/norm.h"
@@ -22,10 +21,17 @@ static size_t generic_workspace(const tt_extents *extents, int threads)
     return gemm > attention ? gemm : attention;
 }
 
+static size_t generic_packed_bytes(int64_t N, int64_t K)
+{
+    (void)N, (void)K;
+    return 0;
+}
+
 #define GENERIC_ENTRY(name, type, args) .name = generic_##name,
-#define GENERIC_TABLE(isa_, format_)                                                          \
-    {                                                                                         \
-        .isa = isa_, .format = format_, .workspace = generic_workspace, TT_OPS(GENERIC_ENTRY) \
+#define GENERIC_TABLE(isa_, format_)                                                              \
+    {                                                                                             \
+        .isa = isa_, .format = format_, .workspace = generic_workspace,                           \
+        .packed_bytes = generic_packed_bytes, .epilogue = generic_epilogue, TT_OPS(GENERIC_ENTRY) \
     }
 
 #endif
