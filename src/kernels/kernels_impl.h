@@ -28,6 +28,8 @@ extern const tt_ops tt_table_generic_avx2_bf16; /* the reference's bodies, compi
 extern const tt_ops tt_table_generic_avx2_fp32;
 extern const tt_ops tt_table_gemm_avx2_bf16;       /* gemm_*, peak: isa/gemm_avx2.c */
 extern const tt_ops tt_table_peak_avx2_fp32;       /* peak only: isa/gemm_avx2.c */
+extern const tt_ops tt_table_gemm_avx512_bf16;     /* gemm_*, peak: isa/gemm_avx512.c */
+extern const tt_ops tt_table_peak_avx512_fp32;     /* peak only: isa/gemm_avx512.c */
 extern const tt_ops tt_table_gemm_avx512bf16_bf16; /* gemm_*, peak: isa/gemm_avx512bf16.c */
 #endif
 

@@ -17,7 +17,9 @@
 enum { GEMM_TABLES = 4 };
 static const tt_ops *gemm_tables[GEMM_TABLES];
 static int gemm_table_count;
-static const tt_ops *gemm_ops; /* the table under test: each case takes it from its loop index */
+/* Each case takes from its loop index the table under test, and whether weights come packed. */
+static const tt_ops *gemm_ops;
+static bool gemm_packed;
 
 enum { GUARD = 64, ROOM = 1024 };
 
@@ -30,7 +32,8 @@ static tt_ctx gemm_ctx(int threads)
                           .ffn = ROOM,
                           .vocab = ROOM,
                           .heads = 1,
-                          .head_size = ROOM};
+                          .head_size = ROOM,
+                          .packed = gemm_packed};
     size_t bytes = gemm_ops->workspace == NULL ? 0 : gemm_ops->workspace(&extents, threads);
     bytes = (bytes / 64 + 1) * 64;
     tt_ctx ctx = {.threads = threads, .workspace_bytes = bytes};
@@ -114,6 +117,45 @@ static void gemm_close(gemm_shape *s)
     free(s->bias);
 }
 
+/* w[N,K] with or without its packed form, a heap block of the exact size; free((void *)w.packed). */
+static tt_weight gemm_weight(tt_ctx *ctx, const tt_bf16 *w, int64_t N, int64_t K)
+{
+    if (!gemm_packed) {
+        return (tt_weight){w, NULL};
+    }
+    size_t bytes = gemm_ops->packed_bytes(N, K);
+    void *packed = NULL;
+    ck_assert_int_eq(posix_memalign(&packed, 64, bytes), 0);
+    memset(packed, 0xff, bytes);
+    gemm_ops->pack(ctx, packed, w, N, K);
+    return (tt_weight){w, packed};
+}
+
+static void gemm_nt_of(tt_ctx *ctx, tt_bf16 *y, const tt_bf16 *x, const tt_bf16 *w,
+                       const tt_bf16 *bias, int64_t M, int64_t N, int64_t K)
+{
+    tt_weight weight = gemm_weight(ctx, w, N, K);
+    const tt_epilogue e = {.bias = bias};
+    gemm_ops->gemm_nt(ctx, y, x, &weight, bias != NULL ? &e : NULL, M, N, K);
+    free((void *)weight.packed);
+}
+
+static void gemm_nt_f32_of(tt_ctx *ctx, float *y, const tt_bf16 *x, const tt_bf16 *w, int64_t M,
+                           int64_t N, int64_t K)
+{
+    tt_weight weight = gemm_weight(ctx, w, N, K);
+    gemm_ops->gemm_nt_f32(ctx, y, x, &weight, M, N, K);
+    free((void *)weight.packed);
+}
+
+static void gemm_nn_of(tt_ctx *ctx, tt_bf16 *dx, const tt_bf16 *dy, const tt_bf16 *w, int64_t M,
+                       int64_t N, int64_t K)
+{
+    tt_weight weight = gemm_weight(ctx, w, N, K);
+    gemm_ops->gemm_nn(ctx, dx, dy, &weight, NULL, M, N, K);
+    free((void *)weight.packed);
+}
+
 /* |got - want| against the rounding of `terms` FP32 additions of a sum whose absolute values add up
  * to `size`, and of the output format. */
 static void gemm_near(double got, double want, double size, int64_t terms, tt_format format,
@@ -133,8 +175,8 @@ static void gemm_check_nt(tt_ctx *ctx, const gemm_shape *s, const tt_bf16 *bias)
     size_t bytes = (size_t)(s->M * s->N) * sizeof(tt_bf16);
     tt_bf16 *y = gemm_output(bytes);
     float *f = gemm_output(bytes * 2);
-    gemm_ops->gemm_nt(ctx, y, s->x, s->w, bias, s->M, s->N, s->K);
-    gemm_ops->gemm_nt_f32(ctx, f, s->x, s->w, s->M, s->N, s->K);
+    gemm_nt_of(ctx, y, s->x, s->w, bias, s->M, s->N, s->K);
+    gemm_nt_f32_of(ctx, f, s->x, s->w, s->M, s->N, s->K);
     for (int64_t i = 0; i < s->M; i++) {
         for (int64_t j = 0; j < s->N; j++) {
             double sum = 0.0, size = 0.0, b = bias == NULL ? 0.0 : tt_f32_of_bf16(bias[j]);
@@ -157,7 +199,7 @@ static void gemm_check_nn(tt_ctx *ctx, const gemm_shape *s)
 {
     size_t bytes = (size_t)(s->M * s->K) * sizeof(tt_bf16);
     tt_bf16 *dx = gemm_output(bytes);
-    gemm_ops->gemm_nn(ctx, dx, s->dy, s->w, s->M, s->N, s->K);
+    gemm_nn_of(ctx, dx, s->dy, s->w, s->M, s->N, s->K);
     for (int64_t i = 0; i < s->M; i++) {
         for (int64_t j = 0; j < s->K; j++) {
             double sum = 0.0, size = 0.0;
@@ -180,8 +222,19 @@ static void gemm_check_tn(tt_ctx *ctx, const gemm_shape *s, int64_t leaf)
     for (int64_t i = 0; i < s->N * s->K; i++) {
         gw[i] = (float)(i % 17) - 8.0f;
     }
-    gemm_ops->gemm_tn(ctx, gw, s->dy, s->x, s->M, s->N, s->K, leaf);
+    size_t gb_bytes = (size_t)s->N * sizeof(float);
+    float *gb = gemm_output(gb_bytes);
     for (int64_t n = 0; n < s->N; n++) {
+        gb[n] = (float)n;
+    }
+    gemm_ops->gemm_tn(ctx, gw, gb, s->dy, s->x, s->M, s->N, s->K, leaf);
+    for (int64_t n = 0; n < s->N; n++) {
+        double column = (double)n, total = fabs(column);
+        for (int64_t m = 0; m < s->M; m++) {
+            column += (double)tt_f32_of_bf16(s->dy[m * s->N + n]);
+            total += fabs((double)tt_f32_of_bf16(s->dy[m * s->N + n]));
+        }
+        gemm_near(gb[n], column, total, s->M, TT_FP32, "gemm_tn's gb", s);
         for (int64_t j = 0; j < s->K; j++) {
             double sum = (double)((n * s->K + j) % 17) - 8.0, size = fabs(sum);
             for (int64_t m = 0; m < s->M; m++) {
@@ -194,6 +247,7 @@ static void gemm_check_tn(tt_ctx *ctx, const gemm_shape *s, int64_t leaf)
         }
     }
     gemm_free(gw, bytes);
+    gemm_free(gb, gb_bytes);
 }
 
 static void gemm_check(tt_ctx *ctx, int64_t M, int64_t N, int64_t K)
@@ -213,7 +267,8 @@ static void gemm_check(tt_ctx *ctx, int64_t M, int64_t N, int64_t K)
 
 START_TEST(ragged_shapes)
 {
-    gemm_ops = gemm_tables[_i];
+    gemm_ops = gemm_tables[_i / 2];
+    gemm_packed = _i % 2 == 1;
     tt_ctx ctx[TEAMS];
     gemm_teams_open(ctx);
     tt_key key = tt_rng_key(1, TT_RNG_TEST, 0);
@@ -232,13 +287,15 @@ END_TEST
 
 START_TEST(edges_of_tiles_and_blocks)
 {
-    gemm_ops = gemm_tables[_i];
-    /* tile widths 6, 8, 16, 48; tasks 96; slabs of k of 256 to 512; blocks 1536 x 1152 */
+    gemm_ops = gemm_tables[_i / 2];
+    gemm_packed = _i % 2 == 1;
+    /* tile widths 6, 8, 12 and 16, 32, 48; tasks 48, 96 x 768; steps of k 16, slabs 1024 */
     static const int64_t shapes[][3] = {
-        {6, 16, 256},   {8, 48, 257},   {7, 17, 255},  {9, 49, 258},   {96, 96, 33},
-        {97, 97, 31},   {95, 95, 384},  {5, 15, 385},  {12, 32, 513},  {2, 1153, 40},
-        {3, 40, 1153},  {1538, 18, 5},  {1537, 4, 49}, {18, 1537, 6},  {41, 1160, 7},
-        {64, 50, 1030}, {1030, 33, 20}, {20, 1030, 9}, {580, 575, 11}, {1540, 1155, 2},
+        {6, 16, 256},    {8, 48, 257},   {7, 17, 255},   {9, 49, 258},  {96, 96, 33},
+        {97, 97, 31},    {95, 95, 384},  {5, 15, 385},   {12, 32, 513}, {2, 1153, 40},
+        {3, 40, 1153},   {1538, 18, 5},  {1537, 4, 49},  {18, 1537, 6}, {41, 1160, 7},
+        {64, 50, 1030},  {50, 70, 2050}, {1030, 33, 20}, {20, 1030, 9}, {580, 575, 11},
+        {1540, 1155, 2},
     };
     tt_ctx ctx[TEAMS];
     gemm_teams_open(ctx);
@@ -253,21 +310,23 @@ END_TEST
 static unsigned char *gemm_outputs(tt_ctx *ctx, const gemm_shape *s, int64_t leaf, size_t *bytes)
 {
     size_t nt = (size_t)(s->M * s->N), nn = (size_t)(s->M * s->K), tn = (size_t)(s->N * s->K);
-    *bytes = nt * 4 + tn * 4 + nt * 2 + nn * 2;
+    size_t gb_floats = (size_t)s->N;
+    *bytes = nt * 4 + tn * 4 + gb_floats * 4 + nt * 2 + nn * 2;
     unsigned char *all = calloc(*bytes, 1);
     ck_assert_ptr_nonnull(all);
-    float *f = (float *)all, *gw = f + nt;
-    tt_bf16 *y = (tt_bf16 *)(gw + tn), *dx = y + nt;
-    gemm_ops->gemm_nt_f32(ctx, f, s->x, s->w, s->M, s->N, s->K);
-    gemm_ops->gemm_nt(ctx, y, s->x, s->w, s->bias, s->M, s->N, s->K);
-    gemm_ops->gemm_nn(ctx, dx, s->dy, s->w, s->M, s->N, s->K);
-    gemm_ops->gemm_tn(ctx, gw, s->dy, s->x, s->M, s->N, s->K, leaf);
+    float *f = (float *)all, *gw = f + nt, *gb = gw + tn;
+    tt_bf16 *y = (tt_bf16 *)(gb + gb_floats), *dx = y + nt;
+    gemm_nt_f32_of(ctx, f, s->x, s->w, s->M, s->N, s->K);
+    gemm_nt_of(ctx, y, s->x, s->w, s->bias, s->M, s->N, s->K);
+    gemm_nn_of(ctx, dx, s->dy, s->w, s->M, s->N, s->K);
+    gemm_ops->gemm_tn(ctx, gw, gb, s->dy, s->x, s->M, s->N, s->K, leaf);
     return all;
 }
 
 START_TEST(threads_do_not_matter)
 {
-    gemm_ops = gemm_tables[_i];
+    gemm_ops = gemm_tables[_i / 2];
+    gemm_packed = _i % 2 == 1;
     static const int64_t shapes[][3] = {
         {100, 70, 90}, {205, 130, 300}, {1600, 40, 33}, {66, 1200, 64}};
     tt_ctx ctx[TEAMS];
@@ -290,7 +349,8 @@ END_TEST
 
 START_TEST(rows_do_not_know_each_other)
 {
-    gemm_ops = gemm_tables[_i];
+    gemm_ops = gemm_tables[_i / 2];
+    gemm_packed = _i % 2 == 1;
     enum { M = 101, N = 50, K = 530 };
     static const int64_t cuts[] = {1, 2, 5, 6, 7, 8, 13, 96};
     gemm_shape s = gemm_open(M, N, K);
@@ -298,7 +358,7 @@ START_TEST(rows_do_not_know_each_other)
     tt_ctx ctx = gemm_ctx(2);
     unsigned char *all = gemm_outputs(&ctx, &s, M, &bytes);
     const float *f = (const float *)all;
-    const tt_bf16 *y = (const tt_bf16 *)(f + M * N + N * K), *dx = y + M * N;
+    const tt_bf16 *y = (const tt_bf16 *)(f + M * N + N * K + N), *dx = y + M * N;
     for (size_t c = 0; c < sizeof cuts / sizeof *cuts; c++) {
         float f_part[96 * N];
         tt_bf16 y_part[96 * N];
@@ -306,9 +366,9 @@ START_TEST(rows_do_not_know_each_other)
         ck_assert_ptr_nonnull(dx_part);
         for (int64_t i = 0; i < M; i += cuts[c]) {
             int64_t m = i + cuts[c] > M ? M - i : cuts[c];
-            gemm_ops->gemm_nt_f32(&ctx, f_part, s.x + i * K, s.w, m, N, K);
-            gemm_ops->gemm_nt(&ctx, y_part, s.x + i * K, s.w, s.bias, m, N, K);
-            gemm_ops->gemm_nn(&ctx, dx_part, s.dy + i * N, s.w, m, N, K);
+            gemm_nt_f32_of(&ctx, f_part, s.x + i * K, s.w, m, N, K);
+            gemm_nt_of(&ctx, y_part, s.x + i * K, s.w, s.bias, m, N, K);
+            gemm_nn_of(&ctx, dx_part, s.dy + i * N, s.w, m, N, K);
             ck_assert_mem_eq(f_part, f + i * N, sizeof(float) * (size_t)(m * N));
             ck_assert_mem_eq(y_part, y + i * N, sizeof(tt_bf16) * (size_t)(m * N));
             ck_assert_mem_eq(dx_part, dx + i * K, sizeof(tt_bf16) * (size_t)(m * K));
@@ -323,25 +383,27 @@ END_TEST
 
 START_TEST(leaves_do_not_know_each_other)
 {
-    gemm_ops = gemm_tables[_i];
+    gemm_ops = gemm_tables[_i / 2];
+    gemm_packed = _i % 2 == 1;
     static const int64_t leaves[] = {1, 7, 64, 300, 530};
     enum { N = 21, K = 50 };
     tt_ctx ctx = gemm_ctx(2);
     for (size_t l = 0; l < sizeof leaves / sizeof *leaves; l++) {
         int64_t leaf = leaves[l];
         gemm_shape s = gemm_open(3 * leaf, N, K);
-        float together[N * K], apart[N * K], sum[N * K], start[N * K];
-        for (int i = 0; i < N * K; i++) {
+        /* gw, and gb behind it */
+        float together[N * K + N], apart[N * K + N], sum[N * K + N], start[N * K + N];
+        for (int i = 0; i < N * K + N; i++) {
             start[i] = together[i] = apart[i] = 1000.0f / (float)(i + 1);
         }
-        gemm_ops->gemm_tn(&ctx, together, s.dy, s.x, 3 * leaf, N, K, leaf);
+        gemm_ops->gemm_tn(&ctx, together, together + N * K, s.dy, s.x, 3 * leaf, N, K, leaf);
         for (int64_t i = 0; i < 3; i++) {
             const tt_bf16 *dy = s.dy + i * leaf * N, *x = s.x + i * leaf * K;
-            gemm_ops->gemm_tn(&ctx, apart, dy, x, leaf, N, K, leaf);
+            gemm_ops->gemm_tn(&ctx, apart, apart + N * K, dy, x, leaf, N, K, leaf);
             /* A leaf is added once: sum it from zero, then add. */
             memset(sum, 0, sizeof sum);
-            gemm_ops->gemm_tn(&ctx, sum, dy, x, leaf, N, K, leaf);
-            for (int e = 0; e < N * K; e++) {
+            gemm_ops->gemm_tn(&ctx, sum, sum + N * K, dy, x, leaf, N, K, leaf);
+            for (int e = 0; e < N * K + N; e++) {
                 start[e] += sum[e];
             }
         }
@@ -356,7 +418,8 @@ END_TEST
 /* With one summand the FP32 value is known exactly, so the output must have the exact bits. */
 START_TEST(output_rounds_as_the_format_says)
 {
-    gemm_ops = gemm_tables[_i];
+    gemm_ops = gemm_tables[_i / 2];
+    gemm_packed = _i % 2 == 1;
     enum { M = 13, N = 67 };
     gemm_shape s = gemm_open(M, N, 1);
     for (int64_t j = 0; j < N; j += 3) { /* ties: 1 + half a step, bias 0 */
@@ -371,7 +434,7 @@ START_TEST(output_rounds_as_the_format_says)
     s.bias[7] = s.bias[20] = 0x7f7f;
     tt_bf16 y[M * N];
     tt_ctx ctx = gemm_ctx(1);
-    gemm_ops->gemm_nt(&ctx, y, s.x, s.w, s.bias, M, N, 1);
+    gemm_nt_of(&ctx, y, s.x, s.w, s.bias, M, N, 1);
     for (int64_t i = 0; i < M; i++) {
         for (int64_t j = 0; j < N; j++) {
             float product = tt_f32_of_bf16(s.x[i]) * tt_f32_of_bf16(s.w[j]);
@@ -392,7 +455,8 @@ END_TEST
 
 START_TEST(peak_is_a_rate)
 {
-    gemm_ops = gemm_tables[_i];
+    gemm_ops = gemm_tables[_i / 2];
+    gemm_packed = _i % 2 == 1;
     tt_ctx ctx = gemm_ctx(1);
     double rate = gemm_ops->peak(&ctx, 0.01);
     ck_assert(isfinite(rate) && rate > 0.0);
@@ -409,13 +473,13 @@ static void gemm_add_cases(Suite *suite, const char *name, const tt_ops *table)
     gemm_tables[at] = table;
     TCase *cases = tcase_create(name);
     tcase_set_timeout(cases, 60);
-    tcase_add_loop_test(cases, ragged_shapes, at, at + 1);
-    tcase_add_loop_test(cases, edges_of_tiles_and_blocks, at, at + 1);
-    tcase_add_loop_test(cases, threads_do_not_matter, at, at + 1);
-    tcase_add_loop_test(cases, rows_do_not_know_each_other, at, at + 1);
-    tcase_add_loop_test(cases, leaves_do_not_know_each_other, at, at + 1);
-    tcase_add_loop_test(cases, output_rounds_as_the_format_says, at, at + 1);
-    tcase_add_loop_test(cases, peak_is_a_rate, at, at + 1);
+    tcase_add_loop_test(cases, ragged_shapes, 2 * at, 2 * at + 2);
+    tcase_add_loop_test(cases, edges_of_tiles_and_blocks, 2 * at, 2 * at + 2);
+    tcase_add_loop_test(cases, threads_do_not_matter, 2 * at, 2 * at + 2);
+    tcase_add_loop_test(cases, rows_do_not_know_each_other, 2 * at, 2 * at + 2);
+    tcase_add_loop_test(cases, leaves_do_not_know_each_other, 2 * at, 2 * at + 2);
+    tcase_add_loop_test(cases, output_rounds_as_the_format_says, 2 * at, 2 * at + 2);
+    tcase_add_loop_test(cases, peak_is_a_rate, 2 * at, 2 * at + 2);
     suite_add_tcase(suite, cases);
 }
 

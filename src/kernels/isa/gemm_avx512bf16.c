@@ -23,14 +23,26 @@
 
 #define TILE_ROWS 8
 #define TILE_COLS 48
-#define TILE_PAIR 2
-#define GEMM_DEPTH 384 /* a panel of b: 36 KiB, of a: 6 KiB, against 48 KiB of L1 */
-typedef tt_bf16 tile_elem;
+#define TASK_ROWS 96
+#define GROUP_COLS 192
+#define GEMM_DEPTH 1024
+typedef tt_bf16 tile_a;
+typedef tt_bf16 tile_b;
 
 #include "kernels/isa/gemm_tile.h"
 #include "kernels/isa/peak_loop.h"
 
-static inline tt_bf16 tile_of_bf16(tt_bf16 code)
+static inline int64_t tile_a_at(int64_t i, int64_t k)
+{
+    return (k / 2 * TILE_ROWS + i) * 2 + k % 2;
+}
+
+static inline int64_t tile_b_at(int64_t i, int64_t k)
+{
+    return (k / 2 * TILE_COLS + i) * 2 + k % 2;
+}
+
+static inline tt_bf16 tile_a_of(tt_bf16 code)
 {
     return code;
 }
@@ -55,8 +67,8 @@ static inline void transpose(__m256i v[8])
     }
 }
 
-static inline int64_t tile_pack_across(tt_bf16 *panel, int width, const tt_bf16 *from,
-                                       int64_t stride, int64_t depth)
+static inline int64_t pack_across(tt_bf16 *panel, int width, const tt_bf16 *from, int64_t stride,
+                                  int64_t depth)
 {
     int64_t k = 0;
     for (; k + 16 <= depth; k += 16) {
@@ -74,8 +86,8 @@ static inline int64_t tile_pack_across(tt_bf16 *panel, int width, const tt_bf16 
     return k;
 }
 
-static inline int64_t tile_pack_along(tt_bf16 *panel, int width, const tt_bf16 *from,
-                                      int64_t stride, int64_t depth)
+static inline int64_t pack_along(tt_bf16 *panel, int width, const tt_bf16 *from, int64_t stride,
+                                 int64_t depth)
 {
     int64_t k = 0;
     for (; k + 2 <= depth; k += 2) {
@@ -88,6 +100,30 @@ static inline int64_t tile_pack_along(tt_bf16 *panel, int width, const tt_bf16 *
         }
     }
     return k;
+}
+
+static inline int64_t tile_a_across(tt_bf16 *panel, const tt_bf16 *from, int64_t stride,
+                                    int64_t depth)
+{
+    return pack_across(panel, TILE_ROWS, from, stride, depth);
+}
+
+static inline int64_t tile_a_along(tt_bf16 *panel, const tt_bf16 *from, int64_t stride,
+                                   int64_t depth)
+{
+    return pack_along(panel, TILE_ROWS, from, stride, depth);
+}
+
+static inline int64_t tile_b_across(tt_bf16 *panel, const tt_bf16 *from, int64_t stride,
+                                    int64_t depth)
+{
+    return pack_across(panel, TILE_COLS, from, stride, depth);
+}
+
+static inline int64_t tile_b_along(tt_bf16 *panel, const tt_bf16 *from, int64_t stride,
+                                   int64_t depth)
+{
+    return pack_along(panel, TILE_COLS, from, stride, depth);
 }
 
 /* 16 pairs of codes; one pair, 16 times. */
@@ -103,30 +139,32 @@ static inline __m512bh one_pair(const tt_bf16 *from)
     return (__m512bh)_mm512_set1_epi32(pair);
 }
 
-static void tile_multiply(float *sums, const tt_bf16 *a, const tt_bf16 *b, int64_t depth, bool add)
+static void tile_multiply(float *sums, const tt_bf16 *a, const tt_bf16 *b, int64_t depth, bool add,
+                          const tt_bf16 *next)
 {
     __m512 c[TILE_ROWS][3];
 #pragma GCC unroll 8
     for (int i = 0; i < TILE_ROWS; i++) {
         c[i][0] = c[i][1] = c[i][2] = _mm512_setzero_ps();
     }
-    for (int64_t k = 0; k < depth; k += 2) {
-        __m512bh b0 = pairs(b + k * TILE_COLS);
-        __m512bh b1 = pairs(b + k * TILE_COLS + 32);
-        __m512bh b2 = pairs(b + k * TILE_COLS + 64);
+    for (int64_t k = 0; k < depth; k += TILE_STEP, next += TILE_NEXT) {
+        tile_prefetch(next);
+        for (int pair = 0; pair < TILE_STEP / 2; pair++, a += 2 * TILE_ROWS, b += 2 * TILE_COLS) {
+            __m512bh b0 = pairs(b), b1 = pairs(b + 32), b2 = pairs(b + 64);
 #pragma GCC unroll 8
-        for (int i = 0; i < TILE_ROWS; i++) {
-            __m512bh ai = one_pair(a + k * TILE_ROWS + 2 * i);
-            c[i][0] = _mm512_dpbf16_ps(c[i][0], ai, b0);
-            c[i][1] = _mm512_dpbf16_ps(c[i][1], ai, b1);
-            c[i][2] = _mm512_dpbf16_ps(c[i][2], ai, b2);
+            for (int i = 0; i < TILE_ROWS; i++) {
+                __m512bh ai = one_pair(a + 2 * i);
+                c[i][0] = _mm512_dpbf16_ps(c[i][0], ai, b0);
+                c[i][1] = _mm512_dpbf16_ps(c[i][1], ai, b1);
+                c[i][2] = _mm512_dpbf16_ps(c[i][2], ai, b2);
+            }
         }
     }
 #pragma GCC unroll 8
     for (int i = 0; i < TILE_ROWS; i++) {
 #pragma GCC unroll 3
         for (int v = 0; v < 3; v++) {
-            float *to = sums + i * TILE_COLS + 16 * v;
+            float *to = sums + i * GROUP_COLS + 16 * v;
             if (add) {
                 c[i][v] = _mm512_add_ps(_mm512_load_ps(to), c[i][v]);
             }
@@ -163,11 +201,5 @@ static double peak_burst(void)
     return 4.0 * 16.0 * SUMS * PEAK_ROUNDS;
 }
 
-const tt_ops tt_table_gemm_avx512bf16_bf16 = {.isa = "avx512bf16",
-                                              .format = TT_BF16,
-                                              .workspace = gemm_workspace,
-                                              .gemm_nt = gemm_nt,
-                                              .gemm_nt_f32 = gemm_nt_f32,
-                                              .gemm_nn = gemm_nn,
-                                              .gemm_tn = gemm_tn,
-                                              .peak = peak};
+const tt_ops tt_table_gemm_avx512bf16_bf16 = {
+    .isa = "avx512bf16", .format = TT_BF16, GEMM_TILE_ENTRIES, .peak = peak};

@@ -3,65 +3,83 @@
  * c[i,j] = sum over k of a(i,k) * b(k,j). All four matmuls of the table are this sum; they differ in
  * which index runs densely through memory and in what happens to the sum at the end.
  *
- *     for a block of c (block_rows x GEMM_COLS):
- *         for a slab of k (at most GEMM_DEPTH):
- *             pack the slab of a and b into panels                         (all threads)
- *             barrier
- *             multiply panels, TILE_ROWS x TILE_COLS sums at a time        (all threads)
- *             barrier
+ *     pack b whole, unless it comes packed                                 (all threads)
+ *     for each task, TASK_ROWS x chunk of c, by whoever is free:
+ *         for a run of k (all of it, or one leaf), a slab of at most GEMM_DEPTH at a time:
+ *             pack the task's rows of a
+ *             for a group of GROUP_COLS columns:
+ *                 multiply panels, TILE_ROWS x TILE_COLS sums at a time
+ *                 after the last slab: finish the group's sums while they are in the cache
  *
- * Panels: a block's rows (or columns) in groups of the tile's width, k outermost, TILE_PAIR
- * neighbouring k side by side: element (i, k) lies at ((k / TILE_PAIR) * width + i) * TILE_PAIR +
- * k % TILE_PAIR. What is outside the matrix is zero, so every tile is a full tile.
+ * Panels: a's rows in groups of TILE_ROWS, b's columns in groups of TILE_COLS, k outermost; where
+ * element (i, k) of a panel lies is the ISA's choice. What is outside the matrix is zero, so every
+ * tile is a full tile. A panel of b holds all k, run after run, each run padded to TILE_STEP; a task
+ * keeps its part of a, and its sums, in L2, and reads each panel of b once from further away.
  *
  * Invariant: the order of operations of an element of c follows from the number of summands alone: a
- * run of k (all of it, or one leaf) is cut into equal slabs, each slab is summed from zero by k, slabs
- * are added in order. Rows, columns, their place in a tile, and threads play no part.
+ * run of k is cut into equal slabs, each slab is summed from zero by k, slabs are added in order.
+ * Rows, columns, their place in a tile, and threads play no part; nor does who packed b, and when.
  *
- * Before including this, an ISA file defines TILE_ROWS, TILE_COLS, TILE_PAIR, GEMM_DEPTH and the
- * type tile_elem of panel elements, and it gives the functions declared under "From the ISA".
+ * Before including this, an ISA file defines TILE_ROWS, TILE_COLS, TASK_ROWS, GROUP_COLS,
+ * GEMM_DEPTH and the types tile_a, tile_b of panel elements, and gives the functions declared under "From
+ * the ISA".
  *
- * Memory: panels and sums in ctx->workspace, sized by gemm_workspace, whatever the shape.
- * Reads tutti/kernels/kernels.h; next: gemm_avx2.c, gemm_avx512bf16.c. */
+ * Memory: panels and sums in ctx->workspace, sized by gemm_workspace.
+ * Reads tutti/kernels/kernels.h; next: gemm_avx2.c, gemm_avx512.c, gemm_avx512bf16.c. */
 #ifndef TUTTI_KERNELS_GEMM_TILE_H
 #define TUTTI_KERNELS_GEMM_TILE_H
 
 #include <assert.h>
 
-#include "kernels/kernels_impl.h"
-#include "tutti/base/narrow.h"
+#define TT_ACT_BF16
+#include "kernels/generic/column_sums.h"
+#include "kernels/generic/epilogue.h"
+#include "tutti/base/threads.h"
 
-/* A block of c is shared out in tasks: a task's part of a stays in L2, one panel of b in L1. Of a
- * block, a is packed once for all columns and b once for all rows. */
 enum {
-    TILE = TILE_ROWS * TILE_COLS,
-    TASK_ROWS = 96,
-    TASK_COLS = TILE_COLS * (96 / TILE_COLS),
-    GEMM_COLS = TASK_COLS * (1152 / TASK_COLS), /* columns of a block */
-    GEMM_ROWS = 768,                            /* rows of a block, for each thread, */
-    GEMM_ROWS_LEAST = 1536,                     /* but at least so many */
-    ALONE = 1 << 19 /* multiply-adds that one thread does sooner than it wakes a team */
+    TILE_STEP = 16,   /* depths are padded to it with zeros, which add nothing */
+    CHUNK_COLS = 768, /* columns of a task, at most */
+    TASKS = 8,        /* per thread, wanted */
+    ALONE = 1 << 19   /* multiply-adds that one thread does sooner than it wakes a team */
 };
-_Static_assert(TASK_ROWS % TILE_ROWS == 0 && GEMM_ROWS % TASK_ROWS == 0, "tiles fill tasks");
-_Static_assert(GEMM_DEPTH % 16 == 0 && GEMM_DEPTH % TILE_PAIR == 0, "panels stay aligned");
+_Static_assert(GROUP_COLS % TILE_COLS == 0 && GROUP_COLS % BLOCK == 0, "panels fill groups");
+_Static_assert(CHUNK_COLS % GROUP_COLS == 0 && TASK_ROWS % TILE_ROWS == 0, "tiles fill tasks");
+_Static_assert(GEMM_DEPTH % TILE_STEP == 0, "slabs are whole steps");
 
 /* From the ISA. */
 
-/* The panel's element of a BF16 code. */
-static inline tile_elem tile_of_bf16(tt_bf16 code);
+/* Where element (i, k) lies in a panel of a, of b; and its value there. */
+static inline int64_t tile_a_at(int64_t i, int64_t k);
+static inline int64_t tile_b_at(int64_t i, int64_t k);
+static inline tile_a tile_a_of(tt_bf16 code);
 
-/* Packs element (i, k) = from[i * stride + k] of a whole panel of `width` (TILE_ROWS or TILE_COLS)
- * for k = 0 .. as far as vectors reach within `depth`; returns the first k left (even). */
-static inline int64_t tile_pack_across(tile_elem *panel, int width, const tt_bf16 *from,
-                                       int64_t stride, int64_t depth);
+/* Packs elements (i, k) = from[i * stride + k] of a whole panel, k = 0 .. as far as vectors reach
+ * within `depth`; returns the first k left. */
+static inline int64_t tile_a_across(tile_a *panel, const tt_bf16 *from, int64_t stride,
+                                    int64_t depth);
+static inline int64_t tile_b_across(tile_b *panel, const tt_bf16 *from, int64_t stride,
+                                    int64_t depth);
 
 /* The same for (i, k) = from[k * stride + i]. */
-static inline int64_t tile_pack_along(tile_elem *panel, int width, const tt_bf16 *from,
-                                      int64_t stride, int64_t depth);
+static inline int64_t tile_a_along(tile_a *panel, const tt_bf16 *from, int64_t stride,
+                                   int64_t depth);
+static inline int64_t tile_b_along(tile_b *panel, const tt_bf16 *from, int64_t stride,
+                                   int64_t depth);
 
-/* sums[TILE_ROWS, TILE_COLS] = (add: sums +) a panel . b panel, `depth` a multiple of TILE_PAIR. */
-static void tile_multiply(float *sums, const tile_elem *a, const tile_elem *b, int64_t depth,
-                          bool add);
+/* sums[TILE_ROWS, TILE_COLS] (rows GROUP_COLS apart) = (add: sums +) a panel . b panel, over `depth`,
+ * a multiple of TILE_STEP. `next` is this tile's share of the panel of b that comes next, TILE_NEXT
+ * elements a step: tile_prefetch them; it may point anywhere. */
+static void tile_multiply(float *sums, const tile_a *a, const tile_b *b, int64_t depth, bool add,
+                          const tile_b *next);
+
+enum { TILE_NEXT = TILE_COLS * TILE_STEP * TILE_ROWS / TASK_ROWS };
+
+static inline void tile_prefetch(const tile_b *next)
+{
+    for (int line = 0; line < TILE_NEXT * (int)sizeof(tile_b); line += 64) {
+        __builtin_prefetch((const char *)next + line);
+    }
+}
 
 /* A matrix as a side of the sum: element (i, k), i < extent, at data[i * stride + k] when dense_k,
  * else at data[k * stride + i]. */
@@ -72,277 +90,362 @@ typedef struct gemm_side {
 } gemm_side;
 
 typedef enum gemm_finish {
-    GEMM_ACT,   /* c = BF16 of sum + bias */
+    GEMM_ACT,   /* c = BF16 of the epilogue of the sum */
     GEMM_FLOAT, /* c = sum */
     GEMM_ADD    /* c += sum, once per leaf */
 } gemm_finish;
 
 typedef struct gemm_call {
-    gemm_side a, b; /* extents: rows and columns of c */
-    int64_t depth;  /* number of k */
-    int64_t leaf;   /* k per run */
+    gemm_side a, b;       /* extents: rows and columns of c */
+    const tile_b *packed; /* b in panels, or NULL */
+    int64_t depth;        /* number of k */
+    int64_t leaf;         /* k per run */
     gemm_finish finish;
-    void *c;             /* [rows, columns] */
-    const tt_bf16 *bias; /* [columns] or NULL */
+    void *c;              /* [rows, columns] */
+    const tt_epilogue *e; /* GEMM_ACT; or NULL */
+    float *column_sums;   /* GEMM_ADD: of a's data, or NULL */
 } gemm_call;
 
-/* The workspace in parts. */
-typedef struct gemm_scratch {
-    int64_t block_rows;
-    tile_elem *a; /* [block_rows, GEMM_DEPTH] in panels */
-    tile_elem *b; /* [GEMM_COLS, GEMM_DEPTH] in panels */
-    float *sums;  /* [GEMM_COLS, block_rows] in tiles, kept from slab to slab */
-} gemm_scratch;
+/* ---- the workspace: for each thread a and sums; then b ---- */
 
-/* A slab of a block: c[i0 .. i0+rows, j0 .. j0+cols], k0 .. k0+depth. */
-typedef struct gemm_slab {
-    int64_t i0, rows, j0, cols, k0, depth;
-    bool first, last; /* of its run */
-} gemm_slab;
+enum {
+    A_FLOATS = TASK_ROWS * GEMM_DEPTH * (int)sizeof(tile_a) / (int)sizeof(float),
+    SUM_FLOATS = TASK_ROWS * CHUNK_COLS,
+    THREAD_FLOATS = A_FLOATS + SUM_FLOATS
+};
+_Static_assert(A_FLOATS % TT_ALIGN == 0 && SUM_FLOATS % TT_ALIGN == 0, "parts stay aligned");
 
-static int64_t gemm_block_rows(int threads)
+/* Bytes of b[extent, depth] in panels, cut into runs of `leaf`. */
+static size_t gemm_b_bytes(int64_t extent, int64_t depth, int64_t leaf)
 {
-    return tt_max(GEMM_ROWS_LEAST, (int64_t)threads * GEMM_ROWS);
+    int64_t whole = depth / leaf, rest = depth % leaf;
+    int64_t padded = whole * tt_round_up(leaf, TILE_STEP) + tt_round_up(rest, TILE_STEP);
+    return tt_padded(tt_bytes(tt_mul(tt_round_up(extent, TILE_COLS), padded), sizeof(tile_b)));
 }
 
-static size_t gemm_workspace(const tt_extents *extents, int threads)
+static size_t gemm_own_bytes(int threads)
 {
-    (void)extents; /* shapes are cut into blocks */
-    int64_t rows = gemm_block_rows(threads);
-    return tt_bytes((rows + GEMM_COLS) * GEMM_DEPTH, sizeof(tile_elem)) +
-           tt_bytes(rows * GEMM_COLS, sizeof(float));
+    return tt_bytes((int64_t)threads * THREAD_FLOATS, sizeof(float));
 }
 
-static gemm_scratch gemm_scratch_of(const tt_ctx *ctx)
+/* b is x in gemm_tn, for which a few leaves are room enough; else a weight in either form. */
+static size_t gemm_workspace(const tt_extents *x, int threads)
 {
-    assert(ctx->workspace_bytes >= gemm_workspace(NULL, ctx->threads));
-    gemm_scratch s = {.block_rows = gemm_block_rows(ctx->threads)};
-    s.sums = (float *)(void *)ctx->workspace;
-    s.a = (tile_elem *)(void *)(s.sums + s.block_rows * GEMM_COLS);
-    s.b = s.a + s.block_rows * GEMM_DEPTH;
-    return s;
+    int64_t narrow = tt_max(x->channels, x->heads * x->head_size);
+    int64_t wide = tt_max(x->ffn, narrow), wider = tt_max(x->vocab, wide);
+    size_t most = gemm_b_bytes(wide, x->rows, x->tokens);
+    if (!x->packed) {
+        size_t nt = gemm_b_bytes(wider, narrow, narrow), nn = gemm_b_bytes(narrow, wider, wider);
+        size_t turned = gemm_b_bytes(narrow, wide, wide);
+        most = tt_max(most, tt_max(nt, tt_max(nn, turned)));
+    }
+    return gemm_own_bytes(threads) + most;
 }
 
-/* Packs (i0 .. i0+width, k0 .. k0+depth) of a side; what is outside becomes zero. */
-static inline void gemm_pack(tile_elem *panel, int width, const gemm_side *side, int64_t i0,
-                             int64_t k0, int64_t depth)
+static float *gemm_own(const tt_ctx *ctx)
 {
-    int64_t across = side->dense_k ? side->stride : 1;
-    int64_t along = side->dense_k ? 1 : side->stride;
-    const tt_bf16 *from = side->data + i0 * across + k0 * along;
-    int64_t inside = tt_min(width, side->extent - i0);
+    return (float *)(void *)ctx->workspace + (int64_t)tt_thread_id() * THREAD_FLOATS;
+}
+
+static tile_b *gemm_b_room(const tt_ctx *ctx)
+{
+    return (void *)(ctx->workspace + gemm_own_bytes(ctx->threads));
+}
+
+/* ---- packing ---- */
+
+/* Elements (i0 + i, k0 + k), i < width, k < depth of a side, as seen from the first. */
+typedef struct gemm_piece {
+    const tt_bf16 *from;
+    int64_t across, along; /* strides of i and k */
+    int64_t inside;        /* i's within the matrix */
+} gemm_piece;
+
+static inline gemm_piece gemm_piece_of(const gemm_side *side, int64_t i0, int64_t k0)
+{
+    int64_t across = side->dense_k ? side->stride : 1, along = side->dense_k ? 1 : side->stride;
+    return (gemm_piece){side->data + i0 * across + k0 * along, across, along, side->extent - i0};
+}
+
+static inline tt_bf16 gemm_element(const gemm_piece *p, int64_t i, int64_t k, int64_t depth)
+{
+    return i < p->inside && k < depth ? p->from[i * p->across + k * p->along] : (tt_bf16)0;
+}
+
+static inline void gemm_pack_a(tile_a *panel, const gemm_side *side, int64_t i0, int64_t k0,
+                               int64_t depth)
+{
+    gemm_piece p = gemm_piece_of(side, i0, k0);
     int64_t k = 0;
-    if (inside == width) {
-        k = side->dense_k ? tile_pack_across(panel, width, from, side->stride, depth)
-                          : tile_pack_along(panel, width, from, side->stride, depth);
+    if (p.inside >= TILE_ROWS) {
+        k = side->dense_k ? tile_a_across(panel, p.from, side->stride, depth)
+                          : tile_a_along(panel, p.from, side->stride, depth);
     }
-    for (; k < tt_round_up(depth, TILE_PAIR); k++) {
-        tile_elem *to = panel + k / TILE_PAIR * TILE_PAIR * width + k % TILE_PAIR;
-        for (int64_t i = 0; i < width; i++) {
-            bool outside = i >= inside || k >= depth;
-            to[i * TILE_PAIR] = tile_of_bf16(outside ? 0 : from[i * across + k * along]);
+    for (; k < tt_round_up(depth, TILE_STEP); k++) {
+        for (int64_t i = 0; i < TILE_ROWS; i++) {
+            panel[tile_a_at(i, k)] = tile_a_of(gemm_element(&p, i, k, depth));
         }
     }
 }
 
-/* A row of a tile, into c. These become vectors when n is a constant. */
-static inline void gemm_row_act(tt_bf16 *restrict c, const float *restrict sums,
-                                const float *restrict bias, int64_t n)
+static inline void gemm_pack_b(tile_b *panel, const gemm_side *side, int64_t i0, int64_t k0,
+                               int64_t depth)
 {
-    for (int64_t j = 0; j < n; j++) {
-        c[j] = tt_bf16_of_f32(sums[j] + bias[j]);
+    gemm_piece p = gemm_piece_of(side, i0, k0);
+    int64_t k = 0;
+    if (p.inside >= TILE_COLS) {
+        k = side->dense_k ? tile_b_across(panel, p.from, side->stride, depth)
+                          : tile_b_along(panel, p.from, side->stride, depth);
     }
-}
-
-static inline void gemm_row_float(float *restrict c, const float *restrict sums, int64_t n)
-{
-    for (int64_t j = 0; j < n; j++) {
-        c[j] = sums[j];
-    }
-}
-
-static inline void gemm_row_add(float *restrict c, const float *restrict sums, int64_t n)
-{
-    for (int64_t j = 0; j < n; j++) {
-        c[j] += sums[j];
-    }
-}
-
-/* c's tile at (i, j), `cols` wide, from its sums. */
-static inline void gemm_store_tile(const gemm_call *g, const float *sums, int64_t i, int64_t j,
-                                   int64_t cols)
-{
-    int64_t rows = tt_min(TILE_ROWS, g->a.extent - i), width = g->b.extent;
-    tt_bf16 *act = (tt_bf16 *)g->c + i * width + j;
-    float *real = (float *)g->c + i * width + j;
-    float bias[TILE_COLS] = {0};
-    switch (g->finish) {
-    case GEMM_ACT:
-        for (int64_t n = 0; g->bias != NULL && n < cols; n++) {
-            bias[n] = tt_f32_of_bf16(g->bias[j + n]);
+    for (; k < tt_round_up(depth, TILE_STEP); k++) {
+        for (int64_t i = 0; i < TILE_COLS; i++) {
+            panel[tile_b_at(i, k)] = gemm_element(&p, i, k, depth);
         }
-        for (int64_t m = 0; m < rows; m++) {
-            gemm_row_act(act + m * width, sums + m * TILE_COLS, bias, cols);
-        }
-        break;
-    case GEMM_FLOAT:
-        for (int64_t m = 0; m < rows; m++) {
-            gemm_row_float(real + m * width, sums + m * TILE_COLS, cols);
-        }
-        break;
-    case GEMM_ADD:
-        for (int64_t m = 0; m < rows; m++) {
-            gemm_row_add(real + m * width, sums + m * TILE_COLS, cols);
-        }
-        break;
     }
 }
 
-static void gemm_store(const gemm_call *g, const float *sums, int64_t i, int64_t j)
+/* Elements from one panel of b to the next. */
+static int64_t gemm_b_panel(int64_t depth, int64_t leaf)
 {
-    int64_t cols = g->b.extent - j;
-    if (cols >= TILE_COLS) {
-        gemm_store_tile(g, sums, i, j, TILE_COLS);
-    } else {
-        gemm_store_tile(g, sums, i, j, cols);
+    return tt_count(gemm_b_bytes(TILE_COLS, depth, leaf) / sizeof(tile_b));
+}
+
+/* All of b; called by a team, returns when the caller's share is done. */
+static void gemm_pack_all(tile_b *to, const gemm_side *side, int64_t depth, int64_t leaf)
+{
+    int64_t panel = gemm_b_panel(depth, leaf), run = tt_round_up(leaf, TILE_STEP) * TILE_COLS;
+#pragma omp for schedule(static) nowait
+    for (int64_t j = 0; j < side->extent; j += TILE_COLS) {
+        for (int64_t k = 0; k < depth; k += leaf) {
+            gemm_pack_b(to + j / TILE_COLS * panel + k / leaf * run, side, j, k,
+                        tt_min(leaf, depth - k));
+        }
     }
 }
 
-/* Packs both sides of a slab. Called by the whole team; returns when all panels are there. */
-static void gemm_pack_slab(const gemm_call *g, const gemm_scratch *s, const gemm_slab *slab)
+/* ---- tasks ---- */
+
+/* Sums of a group, rows i .. i + rows - 1 and columns j .. j + cols - 1 of c, to where they belong. */
+static void gemm_store(const gemm_call *g, const float *sums, int64_t i, int64_t rows, int64_t j,
+                       int64_t cols)
 {
-    int64_t a_panels = tt_ceil_div(slab->rows, TILE_ROWS);
-    int64_t b_panels = tt_ceil_div(slab->cols, TILE_COLS);
-    if (slab->i0 > 0 || slab->j0 > 0 || slab->k0 > 0) {
-#pragma omp barrier /* until here someone may read the panels of the slab before */
+    int64_t width = g->b.extent;
+    if (g->finish == GEMM_ACT) {
+        generic_epilogue(g->e, g->c, sums, GROUP_COLS, i, j, rows, cols, width);
+        return;
     }
-#pragma omp for schedule(static)
-    for (int64_t p = 0; p < a_panels + b_panels; p++) {
-        if (p < a_panels) {
-            gemm_pack(s->a + p * TILE_ROWS * GEMM_DEPTH, TILE_ROWS, &g->a, slab->i0 + p * TILE_ROWS,
-                      slab->k0, slab->depth);
+    for (int64_t m = 0; m < rows; m++) {
+        float *restrict c = (float *)g->c + (i + m) * width + j;
+        const float *restrict from = sums + m * GROUP_COLS;
+        if (g->finish == GEMM_FLOAT) {
+            memcpy(c, from, tt_bytes(cols, sizeof *c));
         } else {
-            int64_t q = p - a_panels;
-            gemm_pack(s->b + q * TILE_COLS * GEMM_DEPTH, TILE_COLS, &g->b, slab->j0 + q * TILE_COLS,
-                      slab->k0, slab->depth);
-        }
-    }
-}
-
-/* Rows i .. i_end and columns j .. j_end of a slab. Sums stay in the cache between multiply and
- * store when the run is a single slab; else they are kept in s->sums. */
-static void gemm_task(const gemm_call *g, const gemm_scratch *s, const gemm_slab *slab, int64_t i,
-                      int64_t i_end, int64_t j, int64_t j_end)
-{
-    int64_t depth = tt_round_up(slab->depth, TILE_PAIR);
-    for (int64_t n = j; n < j_end; n += TILE_COLS) {
-        for (int64_t m = i; m < i_end; m += TILE_ROWS) {
-            _Alignas(TT_ALIGN) float here[TILE];
-            float *sums =
-                slab->first && slab->last ? here : s->sums + n * s->block_rows + m * TILE_COLS;
-            tile_multiply(sums, s->a + m * GEMM_DEPTH, s->b + n * GEMM_DEPTH, depth, !slab->first);
-            if (slab->last) {
-                gemm_store(g, sums, slab->i0 + m, slab->j0 + n);
+            for (int64_t n = 0; n < cols; n++) {
+                c[n] += from[n];
             }
         }
     }
 }
 
-/* Called by the whole team; returns when the caller's part is done. Tasks go to whoever is free,
- * because cores are seldom equally fast. */
-static void gemm_multiply_slab(const gemm_call *g, const gemm_scratch *s, const gemm_slab *slab)
-{
-    int64_t across = tt_ceil_div(slab->cols, TASK_COLS);
-    int64_t tasks = tt_ceil_div(slab->rows, TASK_ROWS) * across;
-#pragma omp for schedule(dynamic) nowait
-    for (int64_t t = 0; t < tasks; t++) {
-        int64_t i = t / across * TASK_ROWS, j = t % across * TASK_COLS;
-        gemm_task(g, s, slab, i, tt_min(i + TASK_ROWS, slab->rows), j,
-                  tt_min(j + TASK_COLS, slab->cols));
-    }
-}
+/* Where a task stands: rows i .. of c, columns j .., a slab k0 .. of run `run`. */
+typedef struct gemm_at {
+    int64_t i, rows, j, cols;
+    int64_t run, k0, depth;
+    bool first, last; /* slab of its run */
+} gemm_at;
 
-/* All runs of k for one block of c. */
-static void gemm_block(const gemm_call *g, const gemm_scratch *s, gemm_slab slab)
+static void gemm_slab(const gemm_call *g, const tile_a *a, float *sums, const gemm_at *at)
 {
-    for (int64_t run = 0; run < g->depth; run += g->leaf) {
-        int64_t end = tt_min(run + g->leaf, g->depth);
-        int64_t slabs = tt_ceil_div(end - run, GEMM_DEPTH);
-        int64_t step = tt_round_up(tt_ceil_div(end - run, slabs), 16);
-        for (slab.k0 = run; slab.k0 < end; slab.k0 += step) {
-            slab.depth = tt_min(step, end - slab.k0);
-            slab.first = slab.k0 == run;
-            slab.last = slab.k0 + slab.depth == end;
-            gemm_pack_slab(g, s, &slab);
-            gemm_multiply_slab(g, s, &slab);
+    int64_t depth = tt_round_up(at->depth, TILE_STEP), panel = gemm_b_panel(g->depth, g->leaf);
+    const tile_b *b = g->packed + at->j / TILE_COLS * panel +
+                      (at->run * tt_round_up(g->leaf, TILE_STEP) + at->k0) * TILE_COLS;
+    for (int64_t group = 0; group < at->cols; group += GROUP_COLS) {
+        int64_t cols = tt_min(GROUP_COLS, at->cols - group);
+        for (int64_t n = 0; n < cols; n += TILE_COLS) {
+            const tile_b *here = b + (group + n) / TILE_COLS * panel;
+            for (int64_t m = 0; m < at->rows; m += TILE_ROWS) {
+                tile_multiply(sums + m * GROUP_COLS + n, a + m * GEMM_DEPTH, here, depth,
+                              !at->first,
+                              here + panel + m / TILE_ROWS * (depth / TILE_STEP) * TILE_NEXT);
+            }
+        }
+        if (at->last) {
+            gemm_store(g, sums, at->i, at->rows, at->j + group, cols);
+        }
+        if (!at->first || !at->last) {
+            sums += TASK_ROWS * GROUP_COLS; /* sums wait here for the next slab */
         }
     }
 }
 
-static void gemm_run(const tt_ctx *ctx, gemm_call g)
+static void gemm_task(const tt_ctx *ctx, const gemm_call *g, gemm_at at)
 {
-    gemm_scratch s = gemm_scratch_of(ctx);
+    float *own = gemm_own(ctx);
+    tile_a *a = (void *)own;
+    if (g->column_sums != NULL && at.j == 0) {
+        column_sums(g->column_sums + at.i, g->a.data + at.i, g->a.stride, g->depth, at.rows,
+                    g->leaf);
+    }
+    for (int64_t run = 0; run < g->depth; run += g->leaf, at.run++) {
+        int64_t length = tt_min(g->leaf, g->depth - run);
+        int64_t step = tt_round_up(tt_ceil_div(length, tt_ceil_div(length, GEMM_DEPTH)), TILE_STEP);
+        for (at.k0 = 0; at.k0 < length; at.k0 += step) {
+            at.depth = tt_min(step, length - at.k0);
+            at.first = at.k0 == 0;
+            at.last = at.k0 + at.depth == length;
+            for (int64_t m = 0; m < at.rows; m += TILE_ROWS) {
+                gemm_pack_a(a + m * GEMM_DEPTH, &g->a, at.i + m, run + at.k0, at.depth);
+            }
+            gemm_slab(g, a, own + A_FLOATS, &at);
+        }
+    }
+}
+
+/* Columns of a task: as many as give every thread some tasks, to pack a seldom. */
+static int64_t gemm_chunk(const gemm_call *g, int threads)
+{
+    int64_t groups = tt_ceil_div(g->b.extent, GROUP_COLS);
+    int64_t tasks = tt_mul(groups, tt_ceil_div(g->a.extent, TASK_ROWS));
+    int64_t each = tt_max(1, tasks / ((int64_t)threads * TASKS));
+    return tt_min(each * GROUP_COLS, CHUNK_COLS);
+}
+
+static void gemm_run(tt_ctx *ctx, gemm_call g)
+{
     double work = (double)g.a.extent * (double)g.b.extent * (double)g.depth;
     int threads = work < ALONE ? 1 : ctx->threads;
+    int64_t chunk = gemm_chunk(&g, threads), down = tt_ceil_div(g.a.extent, TASK_ROWS);
+    int64_t tasks = tt_mul(down, tt_ceil_div(g.b.extent, chunk));
+    tile_b *room = NULL;
+    if (g.packed == NULL) {
+        room = gemm_b_room(ctx);
+        g.packed = room;
+        assert(ctx->workspace_bytes >=
+               gemm_own_bytes(ctx->threads) + gemm_b_bytes(g.b.extent, g.depth, g.leaf));
+    }
 #pragma omp parallel num_threads(threads)
-    for (int64_t j = 0; j < g.b.extent; j += GEMM_COLS) {
-        for (int64_t i = 0; i < g.a.extent; i += s.block_rows) {
-            gemm_block(&g, &s,
-                       (gemm_slab){.i0 = i,
-                                   .rows = tt_min(s.block_rows, g.a.extent - i),
-                                   .j0 = j,
-                                   .cols = tt_min(GEMM_COLS, g.b.extent - j)});
+    {
+        if (room != NULL) {
+            gemm_pack_all(room, &g.b, g.depth, g.leaf);
+#pragma omp barrier
+        }
+        /* Rows innermost: the threads share the panels of b that are in the outer caches. */
+#pragma omp for schedule(dynamic)
+        for (int64_t t = 0; t < tasks; t++) {
+            int64_t i = t % down * TASK_ROWS, j = t / down * chunk;
+            gemm_task(ctx, &g,
+                      (gemm_at){.i = i,
+                                .rows = tt_min(TASK_ROWS, g.a.extent - i),
+                                .j = j,
+                                .cols = tt_min(chunk, g.b.extent - j)});
         }
     }
 }
 
-/* y[M,N] = x[M,K] . w[N,K]^T + bias[N] */
-static void gemm_nt(tt_ctx *ctx, void *y, const void *x, const void *w, const void *bias, int64_t M,
-                    int64_t N, int64_t K)
+/* ---- the entries of the table ---- */
+
+/* Both forms of w[N,K], one behind the other: columns N over depth K, and columns K over depth N. */
+static size_t gemm_packed_bytes(int64_t N, int64_t K)
+{
+    return gemm_b_bytes(N, K, K) + gemm_b_bytes(K, N, N);
+}
+
+static const tile_b *gemm_packed_nt(const tt_weight *w)
+{
+    return w->packed;
+}
+
+static const tile_b *gemm_packed_nn(const tt_weight *w, int64_t N, int64_t K)
+{
+    const unsigned char *both = w->packed;
+    return both == NULL ? NULL : (const void *)(both + gemm_b_bytes(N, K, K));
+}
+
+static gemm_side gemm_columns_nt(const void *w, int64_t N, int64_t K)
+{
+    return (gemm_side){w, N, K, true};
+}
+
+static gemm_side gemm_columns_nn(const void *w, int64_t K)
+{
+    return (gemm_side){w, K, K, false};
+}
+
+static void gemm_pack(tt_ctx *ctx, void *packed, const void *w, int64_t N, int64_t K)
+{
+    const gemm_side nt = gemm_columns_nt(w, N, K), nn = gemm_columns_nn(w, K);
+    unsigned char *second = (unsigned char *)packed + gemm_b_bytes(N, K, K);
+#pragma omp parallel num_threads(ctx->threads)
+    {
+        gemm_pack_all(packed, &nt, K, K);
+        gemm_pack_all((void *)second, &nn, N, N);
+    }
+}
+
+/* y[M,N] = e(x[M,K] . w[N,K]^T) */
+static void gemm_nt(tt_ctx *ctx, void *y, const void *x, const tt_weight *w, const tt_epilogue *e,
+                    int64_t M, int64_t N, int64_t K)
 {
     gemm_run(ctx, (gemm_call){.a = {x, M, K, true},
-                              .b = {w, N, K, true},
+                              .b = gemm_columns_nt(w->w, N, K),
+                              .packed = gemm_packed_nt(w),
                               .depth = K,
                               .leaf = K,
                               .finish = GEMM_ACT,
                               .c = y,
-                              .bias = bias});
+                              .e = e});
 }
 
 /* y[M,N] = x[M,K] . w[N,K]^T */
-static void gemm_nt_f32(tt_ctx *ctx, float *y, const void *x, const void *w, int64_t M, int64_t N,
-                        int64_t K)
+static void gemm_nt_f32(tt_ctx *ctx, float *y, const void *x, const tt_weight *w, int64_t M,
+                        int64_t N, int64_t K)
 {
     gemm_run(ctx, (gemm_call){.a = {x, M, K, true},
-                              .b = {w, N, K, true},
+                              .b = gemm_columns_nt(w->w, N, K),
+                              .packed = gemm_packed_nt(w),
                               .depth = K,
                               .leaf = K,
                               .finish = GEMM_FLOAT,
                               .c = y});
 }
 
-/* dx[M,K] = dy[M,N] . w[N,K] */
-static void gemm_nn(tt_ctx *ctx, void *dx, const void *dy, const void *w, int64_t M, int64_t N,
-                    int64_t K)
+/* dx[M,K] = e(dy[M,N] . w[N,K]) */
+static void gemm_nn(tt_ctx *ctx, void *dx, const void *dy, const tt_weight *w, const tt_epilogue *e,
+                    int64_t M, int64_t N, int64_t K)
 {
     gemm_run(ctx, (gemm_call){.a = {dy, M, N, true},
-                              .b = {w, K, K, false},
+                              .b = gemm_columns_nn(w->w, K),
+                              .packed = gemm_packed_nn(w, N, K),
                               .depth = N,
                               .leaf = N,
                               .finish = GEMM_ACT,
-                              .c = dx});
+                              .c = dx,
+                              .e = e});
 }
 
-/* gw[N,K] += dy[M,N]^T . x[M,K] */
-static void gemm_tn(tt_ctx *ctx, float *gw, const void *dy, const void *x, int64_t M, int64_t N,
-                    int64_t K, int64_t leaf)
+/* gw[N,K] += dy[M,N]^T . x[M,K], gb[N] += column sums of dy: as many leaves at a time as there is
+ * room for x. Leaf comes after leaf either way. */
+static void gemm_tn(tt_ctx *ctx, float *gw, float *gb, const void *dy, const void *x, int64_t M,
+                    int64_t N, int64_t K, int64_t leaf)
 {
-    gemm_run(ctx, (gemm_call){.a = {dy, N, N, false},
-                              .b = {x, K, K, false},
-                              .depth = M,
-                              .leaf = leaf,
-                              .finish = GEMM_ADD,
-                              .c = gw});
+    size_t room = ctx->workspace_bytes - gemm_own_bytes(ctx->threads);
+    leaf = tt_min(leaf, M);
+    int64_t fit = tt_count(room / tt_max(gemm_b_bytes(K, leaf, leaf), 1));
+    int64_t rows = tt_max(1, fit) * leaf;
+    for (int64_t m = 0; m < M; m += rows) {
+        gemm_run(ctx, (gemm_call){.a = {(const tt_bf16 *)dy + m * N, N, N, false},
+                                  .b = {(const tt_bf16 *)x + m * K, K, K, false},
+                                  .depth = tt_min(rows, M - m),
+                                  .leaf = leaf,
+                                  .finish = GEMM_ADD,
+                                  .c = gw,
+                                  .column_sums = gb});
+    }
 }
+
+/* What an ISA file says of its table beside name, format and peak. */
+#define GEMM_TILE_ENTRIES                                                              \
+    .workspace = gemm_workspace, .packed_bytes = gemm_packed_bytes, .pack = gemm_pack, \
+    .gemm_nt = gemm_nt, .gemm_nt_f32 = gemm_nt_f32, .gemm_nn = gemm_nn, .gemm_tn = gemm_tn
 
 #endif
