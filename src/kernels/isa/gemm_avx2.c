@@ -65,11 +65,20 @@ static inline int64_t tile_a_across(float *panel, const tt_bf16 *from, int64_t s
     return k;
 }
 
-static inline int64_t tile_a_along(float *panel, const tt_bf16 *from, int64_t stride, int64_t depth)
+/* Eight at a time here too: the two too many of a row are the matrix's next ones, so the last row is
+ * read with care. */
+static inline int64_t tile_a_along(float *panel, const tt_bf16 *from, int64_t stride, int64_t depth,
+                                   int64_t panels)
 {
-    for (int64_t k = 0; k < depth; k++, from += stride, panel += TILE_ROWS) {
+    for (int64_t k = 0; k + 1 < depth; k++, from += stride, panel += TILE_ROWS) {
+        gemm_prefetch_row(from, stride, panels);
+        for (int64_t p = 0; p < panels; p++) {
+            _mm256_storeu_ps(panel + p * A_PANEL, widen(eight(from + p * TILE_ROWS)));
+        }
+    }
+    for (int64_t p = 0; p < panels; p++, from += TILE_ROWS) {
         __m128i four = _mm_loadl_epi64((const void *)from);
-        put_six(panel, widen(_mm_unpacklo_epi64(four, _mm_loadu_si32(from + 4))));
+        put_six(panel + p * A_PANEL, widen(_mm_unpacklo_epi64(four, _mm_loadu_si32(from + 4))));
     }
     return depth;
 }

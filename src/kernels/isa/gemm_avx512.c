@@ -73,10 +73,15 @@ static inline int64_t tile_a_across(float *panel, const tt_bf16 *from, int64_t s
     return k;
 }
 
-static inline int64_t tile_a_along(float *panel, const tt_bf16 *from, int64_t stride, int64_t depth)
+static inline int64_t tile_a_along(float *panel, const tt_bf16 *from, int64_t stride, int64_t depth,
+                                   int64_t panels)
 {
-    for (int64_t k = 0; k < depth; k++, from += stride) {
-        put_twelve(panel + k * TILE_ROWS, eight(from), _mm_loadl_epi64((const void *)(from + 8)));
+    for (int64_t k = 0; k < depth; k++, from += stride, panel += TILE_ROWS) {
+        gemm_prefetch_row(from, stride, panels);
+        for (int64_t p = 0; p < panels; p++) {
+            const tt_bf16 *at = from + p * TILE_ROWS;
+            put_twelve(panel + p * A_PANEL, eight(at), _mm_loadl_epi64((const void *)(at + 8)));
+        }
     }
     return depth;
 }

@@ -86,15 +86,18 @@ static inline int64_t pack_across(tt_bf16 *panel, int width, const tt_bf16 *from
     return k;
 }
 
+/* `panels` of `width`, `apart` elements from one to the next. */
 static inline int64_t pack_along(tt_bf16 *panel, int width, const tt_bf16 *from, int64_t stride,
-                                 int64_t depth)
+                                 int64_t depth, int64_t panels, int64_t apart)
 {
     int64_t k = 0;
-    for (; k + 2 <= depth; k += 2) {
-        for (int i = 0; i < width; i += 8) {
-            __m128i even = _mm_loadu_si128((const void *)(from + k * stride + i));
-            __m128i odd = _mm_loadu_si128((const void *)(from + (k + 1) * stride + i));
-            tt_bf16 *to = panel + k * width + 2 * i;
+    for (; k + 2 <= depth; k += 2, from += 2 * stride, panel += 2 * width) {
+        gemm_prefetch_row(from, stride, panels);
+        gemm_prefetch_row(from + stride, stride, panels);
+        for (int64_t i = 0; i < panels * width; i += 8) {
+            __m128i even = _mm_loadu_si128((const void *)(from + i));
+            __m128i odd = _mm_loadu_si128((const void *)(from + stride + i));
+            tt_bf16 *to = panel + i / width * apart + 2 * (i % width);
             _mm_storeu_si128((void *)to, _mm_unpacklo_epi16(even, odd));
             _mm_storeu_si128((void *)(to + 8), _mm_unpackhi_epi16(even, odd));
         }
@@ -109,9 +112,9 @@ static inline int64_t tile_a_across(tt_bf16 *panel, const tt_bf16 *from, int64_t
 }
 
 static inline int64_t tile_a_along(tt_bf16 *panel, const tt_bf16 *from, int64_t stride,
-                                   int64_t depth)
+                                   int64_t depth, int64_t panels)
 {
-    return pack_along(panel, TILE_ROWS, from, stride, depth);
+    return pack_along(panel, TILE_ROWS, from, stride, depth, panels, A_PANEL);
 }
 
 static inline int64_t tile_b_across(tt_bf16 *panel, const tt_bf16 *from, int64_t stride,
@@ -123,7 +126,7 @@ static inline int64_t tile_b_across(tt_bf16 *panel, const tt_bf16 *from, int64_t
 static inline int64_t tile_b_along(tt_bf16 *panel, const tt_bf16 *from, int64_t stride,
                                    int64_t depth)
 {
-    return pack_along(panel, TILE_COLS, from, stride, depth);
+    return pack_along(panel, TILE_COLS, from, stride, depth, 1, 0);
 }
 
 /* 16 pairs of codes; one pair, 16 times. */

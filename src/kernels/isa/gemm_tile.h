@@ -46,6 +46,10 @@ _Static_assert(GROUP_COLS % TILE_COLS == 0 && GROUP_COLS % BLOCK == 0, "panels f
 _Static_assert(CHUNK_COLS % GROUP_COLS == 0 && TASK_ROWS % TILE_ROWS == 0, "tiles fill tasks");
 _Static_assert(GEMM_DEPTH % TILE_STEP == 0, "slabs are whole steps");
 
+/* Elements from one panel of a to the next: a line more than a panel holds, as panels a power of two
+ * apart would all want the same places in the cache while they are filled side by side. */
+enum { A_PANEL = TILE_ROWS * GEMM_DEPTH + 64 / (int)sizeof(tile_a) };
+
 /* From the ISA. */
 
 /* Where element (i, k) lies in a panel of a, of b; and its value there. */
@@ -60,9 +64,10 @@ static inline int64_t tile_a_across(tile_a *panel, const tt_bf16 *from, int64_t 
 static inline int64_t tile_b_across(tile_b *panel, const tt_bf16 *from, int64_t stride,
                                     int64_t depth);
 
-/* The same for (i, k) = from[k * stride + i]. */
+/* The same for (i, k) = from[k * stride + i]. Of a, `panels` side by side: a line of the cache holds
+ * rows of several, and lines a stride apart may chase each other out of the cache. */
 static inline int64_t tile_a_along(tile_a *panel, const tt_bf16 *from, int64_t stride,
-                                   int64_t depth);
+                                   int64_t depth, int64_t panels);
 static inline int64_t tile_b_along(tile_b *panel, const tt_bf16 *from, int64_t stride,
                                    int64_t depth);
 
@@ -78,6 +83,16 @@ static inline void tile_prefetch(const tile_b *next)
 {
     for (int line = 0; line < TILE_NEXT * (int)sizeof(tile_b); line += 64) {
         __builtin_prefetch((const char *)next + line);
+    }
+}
+
+/* For tile_a_along: rows a stride apart are beyond what the processor prefetches by itself. May run
+ * past the matrix: a prefetch touches nothing. */
+static inline void gemm_prefetch_row(const tt_bf16 *from, int64_t stride, int64_t panels)
+{
+    enum { AHEAD = 16, LINE = 64 / sizeof(tt_bf16) };
+    for (int64_t i = 0; i < panels * TILE_ROWS; i += LINE) {
+        __builtin_prefetch(from + AHEAD * stride + i);
     }
 }
 
@@ -109,11 +124,12 @@ typedef struct gemm_call {
 /* ---- the workspace: for each thread a and sums; then b ---- */
 
 enum {
-    A_FLOATS = TASK_ROWS * GEMM_DEPTH * (int)sizeof(tile_a) / (int)sizeof(float),
+    A_FLOATS = TASK_ROWS / TILE_ROWS * A_PANEL * (int)sizeof(tile_a) / (int)sizeof(float),
     SUM_FLOATS = TASK_ROWS * CHUNK_COLS,
     THREAD_FLOATS = A_FLOATS + SUM_FLOATS
 };
-_Static_assert(A_FLOATS % TT_ALIGN == 0 && SUM_FLOATS % TT_ALIGN == 0, "parts stay aligned");
+_Static_assert(A_FLOATS * sizeof(float) % TT_ALIGN == 0, "sums are aligned");
+_Static_assert(THREAD_FLOATS * sizeof(float) % TT_ALIGN == 0, "parts of threads are aligned");
 
 /* Bytes of b[extent, depth] in panels, cut into runs of `leaf`. */
 static size_t gemm_b_bytes(int64_t extent, int64_t depth, int64_t leaf)
@@ -172,18 +188,25 @@ static inline tt_bf16 gemm_element(const gemm_piece *p, int64_t i, int64_t k, in
     return i < p->inside && k < depth ? p->from[i * p->across + k * p->along] : (tt_bf16)0;
 }
 
-static inline void gemm_pack_a(tile_a *panel, const gemm_side *side, int64_t i0, int64_t k0,
-                               int64_t depth)
+/* Rows i0 .. i0 + rows - 1 into panels; what is outside becomes zero. */
+static inline void gemm_pack_a(tile_a *to, const gemm_side *side, int64_t i0, int64_t rows,
+                               int64_t k0, int64_t depth)
 {
-    gemm_piece p = gemm_piece_of(side, i0, k0);
-    int64_t k = 0;
-    if (p.inside >= TILE_ROWS) {
-        k = side->dense_k ? tile_a_across(panel, p.from, side->stride, depth)
-                          : tile_a_along(panel, p.from, side->stride, depth);
+    int64_t whole = tt_min(rows, side->extent - i0) / TILE_ROWS, along = 0;
+    if (whole > 0 && !side->dense_k) {
+        gemm_piece p = gemm_piece_of(side, i0, k0);
+        along = tile_a_along(to, p.from, side->stride, depth, whole);
     }
-    for (; k < tt_round_up(depth, TILE_STEP); k++) {
-        for (int64_t i = 0; i < TILE_ROWS; i++) {
-            panel[tile_a_at(i, k)] = tile_a_of(gemm_element(&p, i, k, depth));
+    for (int64_t m = 0; m < rows; m += TILE_ROWS, to += A_PANEL) {
+        gemm_piece p = gemm_piece_of(side, i0 + m, k0);
+        int64_t k = 0;
+        if (m / TILE_ROWS < whole) {
+            k = side->dense_k ? tile_a_across(to, p.from, side->stride, depth) : along;
+        }
+        for (; k < tt_round_up(depth, TILE_STEP); k++) {
+            for (int64_t i = 0; i < TILE_ROWS; i++) {
+                to[tile_a_at(i, k)] = tile_a_of(gemm_element(&p, i, k, depth));
+            }
         }
     }
 }
@@ -264,7 +287,7 @@ static void gemm_slab(const gemm_call *g, const tile_a *a, float *sums, const ge
         for (int64_t n = 0; n < cols; n += TILE_COLS) {
             const tile_b *here = b + (group + n) / TILE_COLS * panel;
             for (int64_t m = 0; m < at->rows; m += TILE_ROWS) {
-                tile_multiply(sums + m * GROUP_COLS + n, a + m * GEMM_DEPTH, here, depth,
+                tile_multiply(sums + m * GROUP_COLS + n, a + m / TILE_ROWS * A_PANEL, here, depth,
                               !at->first,
                               here + panel + m / TILE_ROWS * (depth / TILE_STEP) * TILE_NEXT);
             }
@@ -293,9 +316,7 @@ static void gemm_task(const tt_ctx *ctx, const gemm_call *g, gemm_at at)
             at.depth = tt_min(step, length - at.k0);
             at.first = at.k0 == 0;
             at.last = at.k0 + at.depth == length;
-            for (int64_t m = 0; m < at.rows; m += TILE_ROWS) {
-                gemm_pack_a(a + m * GEMM_DEPTH, &g->a, at.i + m, run + at.k0, at.depth);
-            }
+            gemm_pack_a(a, &g->a, at.i, at.rows, run + at.k0, at.depth);
             gemm_slab(g, a, own + A_FLOATS, &at);
         }
     }
