@@ -106,6 +106,10 @@ const tt_option tt_options[] = {
     INT(memory, zero, "1", 0, 1, TT_LAYOUT,
         "0 = each rank holds the whole optimizer state; 1 = its share"),
     CHOICE(memory, recompute, "none", "none", TT_LAYOUT, "activations computed again in backward"),
+    BOOL(memory, pack_weights, "true", NULL, TT_LAYOUT,
+         "the matmuls' packed copies of the weights are kept through a step: faster, at 4 bytes "
+         "more "
+         "per matrix element"),
 
     INT(dist, bucket_mb, "25", 1, 1024, TT_LAYOUT, "largest piece of one reduction, 10^6 bytes"),
 

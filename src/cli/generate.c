@@ -69,10 +69,10 @@ static tt_code generate(tt_infer *infer, const tt_request_text *request, tt_err 
 {
     tt_code rc = TT_OK;
     const tt_shape *shape = &infer->print.shape;
-    const int64_t V = shape->vocab_used, length = tt_count(strlen(request->prompt));
+    const int64_t used = shape->vocab_used, length = tt_count(strlen(request->prompt));
     const tt_key key = tt_rng_key((uint64_t)request->seed, TT_RNG_SAMPLE, 0);
-    float *logits = tt_alloc(V, sizeof *logits, err);
-    tt_choice *choice = tt_alloc(V, sizeof *choice, err);
+    float *logits = tt_alloc(shape->V, sizeof *logits, err);
+    tt_choice *choice = tt_alloc(used, sizeof *choice, err);
     int32_t *token = tt_alloc(1 + length + request->tokens, sizeof *token, err);
     int64_t count = 0;
     tt_text text = {0};
@@ -88,14 +88,14 @@ static tt_code generate(tt_infer *infer, const tt_request_text *request, tt_err 
     for (int64_t i = 0; i < request->tokens; i++) {
         int64_t seen = tt_min(count, shape->T);
         tt_model_next(infer->model, token + (count - seen), seen, logits);
-        for (int64_t j = 0; j < V; j++) {
+        for (int64_t j = 0; j < used; j++) {
             if (!isfinite(logits[j])) {
                 rc = tt_fail(err, TT_EWORLD, "the model gives non-finite logits at token %lld",
                              (long long)i);
                 goto out;
             }
         }
-        int32_t next = draw(choice, logits, V, request->temperature, request->top_k,
+        int32_t next = draw(choice, logits, used, request->temperature, request->top_k,
                             tt_rng_uniform(key, 0, (uint64_t)i));
         if (next == infer->tokenizer.end) {
             break;

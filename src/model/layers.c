@@ -3,9 +3,10 @@
  * Shapes: M = B*T rows of a micro-batch, C channels, F feed-forward width, V vocabulary, H heads of
  * size D, G key-value heads. Activations and their gradients are act; parameter gradients FP32.
  *
- * Invariant: a backward overwrites the gradient of its inputs, except where the input is the
- * residual stream (norm, residual): that gradient is shared by all who read the stream, and is
- * added to. It adds to parameter gradients, one leaf (T rows, one sequence) at a time.
+ * Invariant: a backward overwrites the gradient of its input, except where that is the residual
+ * stream (norm): its gradient is shared by all who read the stream, and is added to, or left alone
+ * by who adds to the stream (linear_residual). It adds to parameter gradients, one leaf (T rows, one
+ * sequence) at a time.
  *
  * Owns nothing. Reads and writes through tt_pass; next: model.c runs the programs. */
 #include <assert.h>
@@ -90,40 +91,87 @@ static void norm_backward(tt_pass *pass, const tt_apply *a, int stage)
                         pass->model->shape.C, pass->T);
 }
 
-/* ---- linear: y[M,N] = x[M,K] w[N,K]^T + bias[N] ---- */
+/* ---- linear: y[M,N] = x[M,K] w[N,K]^T + bias[N], and what its epilogue makes of the sum ---- */
 
-static double linear_flops(const tt_shape *shape, int64_t weights)
+static void multiply_forward(tt_pass *pass, const tt_apply *a, int stage, tt_epilogue e)
 {
-    (void)shape;
-    return 2.0 * (double)weights;
+    tt_ctx *ctx = pass->model->ctx;
+    int64_t N = tt_slot_width(&pass->model->shape, a->out);
+    int64_t K = tt_slot_width(&pass->model->shape, a->in);
+    void *y = tt_pass_slot(pass, a->out, stage);                /* [M,N] */
+    const void *x = tt_pass_slot(pass, a->in, stage);           /* [M,K] */
+    const tt_weight w = tt_pass_matrix(pass, a->weight, stage); /* [N,K] */
+    e.bias = tt_pass_weight(pass, a->bias, stage);              /* [N] */
+    ctx->ops->gemm_nt(ctx, y, x, &w, &e, pass->M, N, K);
+}
+
+/* From dy[M,N], the gradient of x w^T + bias. Where x is GELU of a slot, it goes on to that slot. */
+static void multiply_backward(tt_pass *pass, const tt_apply *a, int stage, const void *dy)
+{
+    tt_ctx *ctx = pass->model->ctx;
+    int64_t N = tt_slot_width(&pass->model->shape, a->out);
+    int64_t K = tt_slot_width(&pass->model->shape, a->in);
+    const tt_slot source = tt_slots[a->in].gelu_of;
+    const bool gelu = source != TT_NO_SLOT;
+    void *dx = tt_pass_gradient(pass, gelu ? source : a->in);                         /* [M,K] */
+    float *gw = tt_pass_weight_gradient(pass, a->weight, stage);                      /* [N,K] */
+    float *gb = tt_pass_weight_gradient(pass, a->bias, stage);                        /* [N] */
+    const void *x = tt_pass_slot(pass, a->in, stage);                                 /* [M,K] */
+    const tt_weight w = tt_pass_matrix(pass, a->weight, stage);                       /* [N,K] */
+    const tt_epilogue e = {.slope = gelu ? tt_pass_slot(pass, source, stage) : NULL}; /* [M,K] */
+    ctx->ops->gemm_tn(ctx, gw, gb, dy, x, pass->M, N, K, pass->T);
+    ctx->ops->gemm_nn(ctx, dx, dy, &w, gelu ? &e : NULL, pass->M, N, K);
 }
 
 static void linear_forward(tt_pass *pass, const tt_apply *a, int stage)
 {
-    tt_ctx *ctx = pass->model->ctx;
-    int64_t N = tt_slot_width(&pass->model->shape, a->out);
-    int64_t K = tt_slot_width(&pass->model->shape, a->in);
-    void *y = tt_pass_slot(pass, a->out, stage);             /* [M,N] */
-    const void *x = tt_pass_slot(pass, a->in, stage);        /* [M,K] */
-    const void *w = tt_pass_weight(pass, a->weight, stage);  /* [N,K] */
-    const void *bias = tt_pass_weight(pass, a->bias, stage); /* [N] */
-    ctx->ops->gemm_nt(ctx, y, x, w, bias, pass->M, N, K);
+    multiply_forward(pass, a, stage, (tt_epilogue){0});
 }
 
 static void linear_backward(tt_pass *pass, const tt_apply *a, int stage)
 {
+    multiply_backward(pass, a, stage, tt_pass_gradient(pass, a->out));
+}
+
+/* ---- linear_gelu: y = gelu(z), z = x w^T + bias; both are kept, the gradient is z's ---- */
+
+static void linear_gelu_forward(tt_pass *pass, const tt_apply *a, int stage)
+{
+    void *z = tt_pass_slot(pass, tt_slots[a->out].gelu_of, stage); /* [M,N] */
+    multiply_forward(pass, a, stage, (tt_epilogue){.before = z});
+}
+
+static void linear_gelu_backward(tt_pass *pass, const tt_apply *a, int stage)
+{
+    multiply_backward(pass, a, stage, tt_pass_gradient(pass, tt_slots[a->out].gelu_of));
+}
+
+/* ---- linear_residual: y = r + dropout(x w^T + bias) ---- */
+
+static void linear_residual_forward(tt_pass *pass, const tt_apply *a, int stage)
+{
+    tt_dropout room;
+    const tt_epilogue e = {.residual = tt_pass_slot(pass, a->add, stage), /* [M,C] */
+                           .drop = dropout(pass, a, stage, &room),
+                           .T = pass->T};
+    multiply_forward(pass, a, stage, e);
+}
+
+/* The stream's gradient passes through unchanged: r and y share its buffer. It is the branch's too
+ * when nothing is dropped. */
+static void linear_residual_backward(tt_pass *pass, const tt_apply *a, int stage)
+{
     tt_ctx *ctx = pass->model->ctx;
-    int64_t N = tt_slot_width(&pass->model->shape, a->out);
-    int64_t K = tt_slot_width(&pass->model->shape, a->in);
-    void *dx = tt_pass_gradient(pass, a->in);                    /* [M,K] */
-    float *gw = tt_pass_weight_gradient(pass, a->weight, stage); /* [N,K] */
-    float *gb = tt_pass_weight_gradient(pass, a->bias, stage);   /* [N] */
-    const void *dy = tt_pass_gradient(pass, a->out);             /* [M,N] */
-    const void *x = tt_pass_slot(pass, a->in, stage);            /* [M,K] */
-    const void *w = tt_pass_weight(pass, a->weight, stage);      /* [N,K] */
-    ctx->ops->gemm_tn(ctx, gw, dy, x, pass->M, N, K, pass->T);
-    ctx->ops->bias_grad(ctx, gb, dy, pass->M, N, pass->T);
-    ctx->ops->gemm_nn(ctx, dx, dy, w, pass->M, N, K);
+    tt_dropout room;
+    const tt_dropout *drop = dropout(pass, a, stage, &room);
+    const void *dy = tt_pass_gradient(pass, a->out); /* [M,C] */
+    assert(dy == tt_pass_gradient(pass, a->add));
+    if (drop != NULL) {
+        void *branch = tt_pass_buffer(pass, TT_BUF_NARROW); /* [M,C] */
+        ctx->ops->residual_grad(ctx, branch, dy, pass->B, pass->T, pass->model->shape.C, drop);
+        dy = branch;
+    }
+    multiply_backward(pass, a, stage, dy);
 }
 
 /* ---- attention: o = dropout(softmax(causal q k^T / sqrt D)) v ---- */
@@ -133,9 +181,9 @@ static int64_t attention_stats(const tt_shape *shape, int64_t B, int64_t T)
     return tt_mul(tt_mul(B, T), shape->H); /* lse[B,H,T] */
 }
 
-static double attention_flops(const tt_shape *shape, int64_t weights)
+static double attention_flops(const tt_shape *shape)
 {
-    (void)weights; /* q k^T and p v, 2 T C each; causal: half of that */
+    /* q k^T and p v, 2 T C each; causal: half of that */
     return 2.0 * (double)shape->T * (double)shape->C;
 }
 
@@ -165,83 +213,37 @@ static void attention_backward(tt_pass *pass, const tt_apply *a, int stage)
                              shape->D, shape->T, dropout(pass, a, stage, &room));
 }
 
-/* ---- gelu ---- */
-
-static void gelu_forward(tt_pass *pass, const tt_apply *a, int stage)
-{
-    tt_ctx *ctx = pass->model->ctx;
-    int64_t n = tt_mul(pass->M, tt_slot_width(&pass->model->shape, a->in));
-    void *y = tt_pass_slot(pass, a->out, stage);      /* [M,F] */
-    const void *x = tt_pass_slot(pass, a->in, stage); /* [M,F] */
-    ctx->ops->gelu(ctx, y, x, n);
-}
-
-static void gelu_backward(tt_pass *pass, const tt_apply *a, int stage)
-{
-    tt_ctx *ctx = pass->model->ctx;
-    int64_t n = tt_mul(pass->M, tt_slot_width(&pass->model->shape, a->in));
-    void *dx = tt_pass_gradient(pass, a->in);         /* [M,F], the same memory as dy */
-    const void *dy = tt_pass_gradient(pass, a->out);  /* [M,F] */
-    const void *x = tt_pass_slot(pass, a->in, stage); /* [M,F] */
-    ctx->ops->gelu_grad(ctx, dx, dy, x, n);
-}
-
-/* ---- residual: y = x + dropout(branch) ---- */
-
-static void residual_forward(tt_pass *pass, const tt_apply *a, int stage)
-{
-    tt_ctx *ctx = pass->model->ctx;
-    tt_dropout room;
-    void *y = tt_pass_slot(pass, a->out, stage);            /* [M,C] */
-    const void *x = tt_pass_slot(pass, a->in, stage);       /* [M,C] */
-    const void *branch = tt_pass_slot(pass, a->add, stage); /* [M,C] */
-    ctx->ops->residual(ctx, y, x, branch, pass->B, pass->T, pass->model->shape.C,
-                       dropout(pass, a, stage, &room));
-}
-
-/* The stream's gradient passes through unchanged: x and y share its buffer. So does the branch's
- * when nothing is dropped; then the branch reads the stream's gradient instead of a copy. */
-static void residual_backward(tt_pass *pass, const tt_apply *a, int stage)
-{
-    tt_ctx *ctx = pass->model->ctx;
-    tt_dropout room;
-    const tt_dropout *drop = dropout(pass, a, stage, &room);
-    void *dy = tt_pass_gradient(pass, a->out); /* [M,C] */
-    assert(dy == tt_pass_gradient(pass, a->in));
-    if (drop == NULL) {
-        pass->gradient[a->add] = dy;
-        return;
-    }
-    void *dbranch = tt_pass_gradient(pass, a->add); /* [M,C] */
-    ctx->ops->residual_grad(ctx, dbranch, dy, pass->B, pass->T, pass->model->shape.C, drop);
-}
-
 /* ---- head_loss: -log softmax(x w^T)[target], with its gradient in the same call ---- */
 
 static void head_loss_forward(tt_pass *pass, const tt_apply *a, int stage)
 {
     tt_ctx *ctx = pass->model->ctx;
     const tt_shape *shape = &pass->model->shape;
-    const void *x = tt_pass_slot(pass, a->in, stage);       /* [M,C] */
-    const void *w = tt_pass_weight(pass, a->weight, stage); /* [V,C] */
+    const void *x = tt_pass_slot(pass, a->in, stage);           /* [M,C] */
+    const tt_weight w = tt_pass_matrix(pass, a->weight, stage); /* [V,C] */
     void *dx = NULL;
     float *gw = NULL;
     if (pass->train) {
         dx = tt_pass_gradient(pass, a->in);                   /* [M,C] */
         gw = tt_pass_weight_gradient(pass, a->weight, stage); /* [V,C] */
     }
-    ctx->ops->head_loss(ctx, &pass->loss->sum, &pass->loss->count, NULL, dx, gw, x, w, pass->target,
-                        pass->M, shape->V, shape->vocab_used, shape->C, pass->T, pass->scale);
+    ctx->ops->head_loss(ctx, &pass->loss->sum, &pass->loss->count, NULL, dx, gw, x, &w,
+                        pass->target, pass->M, shape->V, shape->vocab_used, shape->C, pass->T,
+                        pass->scale);
 }
 
-/* name, forward, backward, reads input, reads output, statistics, FLOPs */
+/* clang-format off */
 const tt_layer tt_layers[TT_LAYERS] = {
-    [TT_EMBED] = {"embed", embed_forward, embed_backward, false, false, NULL, NULL},
-    [TT_NORM] = {"norm", norm_forward, norm_backward, true, false, norm_stats, NULL},
-    [TT_LINEAR] = {"linear", linear_forward, linear_backward, true, false, NULL, linear_flops},
-    [TT_ATTENTION] = {"attention", attention_forward, attention_backward, true, true,
-                      attention_stats, attention_flops},
-    [TT_GELU] = {"gelu", gelu_forward, gelu_backward, true, false, NULL, NULL},
-    [TT_RESIDUAL] = {"residual", residual_forward, residual_backward, false, false, NULL, NULL},
-    [TT_HEAD_LOSS] = {"head_loss", head_loss_forward, NULL, false, false, NULL, linear_flops},
+    /* name, forward, backward, matmul, reads input, reads output, statistics, FLOPs */
+    [TT_EMBED] = {"embed", embed_forward, embed_backward, false, false, false, NULL, NULL},
+    [TT_NORM] = {"norm", norm_forward, norm_backward, false, true, false, norm_stats, NULL},
+    [TT_LINEAR] = {"linear", linear_forward, linear_backward, true, true, false, NULL, NULL},
+    [TT_LINEAR_GELU] = {"linear_gelu", linear_gelu_forward, linear_gelu_backward,
+                        true, true, false, NULL, NULL},
+    [TT_LINEAR_RESIDUAL] = {"linear_residual", linear_residual_forward, linear_residual_backward,
+                            true, true, false, NULL, NULL},
+    [TT_ATTENTION] = {"attention", attention_forward, attention_backward,
+                      false, true, true, attention_stats, attention_flops},
+    [TT_HEAD_LOSS] = {"head_loss", head_loss_forward, NULL, true, false, false, NULL, NULL},
 };
+/* clang-format on */

@@ -8,8 +8,9 @@
  * once per call, in descending order, when nothing will add to its gradient any more (the head of
  * a tied model adds to wte in stage L+1, and wte's stage 0 comes last).
  *
- * The model owns its role table; activations are the arena's; weights, gradient and ctx the
- * caller's. Reads the tables of program.c and layers.c; next: train/step.c calls this. */
+ * The model owns its table of parameters; activations and packed weights are the arenas'; weights,
+ * gradient and ctx the caller's. Reads the tables of program.c and layers.c; next: train/step.c calls
+ * this. */
 #include "tutti/model/model.h"
 
 #include <assert.h>
@@ -22,9 +23,33 @@
 
 /* ---- open ---- */
 
+static tt_home *home_of(const tt_model *model, tt_role role, int stage)
+{
+    return &model->home[stage * TT_ROLES + (int)role];
+}
+
+/* Room for the packed form of every matrix that a matmul reads. */
+static void place_packed(tt_model *model, const tt_params *params, tt_arena *arena)
+{
+    for (int stage = 0; stage < model->stages; stage++) {
+        const tt_program *program = tt_stage_program(model->shape.L, stage);
+        for (int i = 0; i < program->length; i++) {
+            const tt_apply *a = &program->apply[i];
+            const tt_param *matrix = tt_apply_matrix(params, a, stage);
+            if (matrix != NULL) {
+                tt_home *home = home_of(model, a->weight, stage);
+                home->rows = matrix->dim[0];
+                home->columns = matrix->dim[1];
+                home->packed =
+                    tt_arena_take(arena, model->ctx->ops->packed_bytes(home->rows, home->columns));
+            }
+        }
+    }
+}
+
 tt_code tt_model_open(tt_model **out_model, const tt_shape *shape, const tt_params *params,
                       tt_ctx *ctx, const void *weights, float *gradient, int64_t B, int64_t T,
-                      tt_arena *arena, tt_err *err)
+                      tt_arena *arena, tt_arena *packed, tt_err *err)
 {
     assert(B >= 1 && T >= 1 && T <= shape->T && params->stages == shape->L + 2);
     tt_code rc = TT_OK;
@@ -43,16 +68,19 @@ tt_code tt_model_open(tt_model **out_model, const tt_shape *shape, const tt_para
         .T = T,
         .stages = params->stages,
     };
-    model->offset = tt_alloc(tt_mul(model->stages, TT_ROLES), sizeof *model->offset, err);
-    if (model->offset == NULL) {
+    model->home = tt_alloc(tt_mul(model->stages, TT_ROLES), sizeof *model->home, err);
+    if (model->home == NULL) {
         rc = err->code;
         goto out;
     }
     for (int stage = 0; stage < model->stages; stage++) {
         for (int role = 0; role < TT_ROLES; role++) {
             const tt_param *param = tt_params_role(params, role, stage);
-            model->offset[stage * TT_ROLES + role] = param != NULL ? param->offset : -1;
+            home_of(model, role, stage)->offset = param != NULL ? param->offset : -1;
         }
+    }
+    if (packed != NULL && tt_model_packed_bytes(shape, params, ctx->ops) > 0) {
+        place_packed(model, params, packed);
     }
     tt_layout_make(&model->layout, shape, B, T, model->act_bytes, gradient != NULL);
     model->memory = tt_arena_take(arena, model->layout.bytes);
@@ -68,8 +96,19 @@ out:
 void tt_model_close(tt_model *model)
 {
     if (model != NULL) {
-        free(model->offset);
+        free(model->home);
         free(model);
+    }
+}
+
+void tt_model_pack(tt_model *model)
+{
+    for (int i = 0; i < model->stages * TT_ROLES; i++) {
+        const tt_home *home = &model->home[i];
+        if (home->packed != NULL) {
+            const void *w = model->weights + tt_bytes(home->offset, model->act_bytes);
+            model->ctx->ops->pack(model->ctx, home->packed, w, home->rows, home->columns);
+        }
     }
 }
 
@@ -93,14 +132,20 @@ float *tt_pass_stats(const tt_pass *pass, tt_slot slot, int stage)
                              tt_size((stage - 1) % span->copies) * span->bytes);
 }
 
+void *tt_pass_buffer(const tt_pass *pass, tt_buffer buffer)
+{
+    assert(pass->train && buffer < TT_BUFFERS);
+    return pass->model->memory + pass->model->layout.gradient[buffer].first;
+}
+
 void *tt_pass_gradient(const tt_pass *pass, tt_slot slot)
 {
-    return pass->gradient[slot == TT_NEXT ? TT_X : slot];
+    return tt_pass_buffer(pass, tt_slots[slot == TT_NEXT ? TT_X : slot].gradient);
 }
 
 static int64_t weight_offset(const tt_pass *pass, tt_role role, int stage)
 {
-    int64_t offset = pass->model->offset[stage * TT_ROLES + (int)role];
+    int64_t offset = home_of(pass->model, role, stage)->offset;
     assert(offset >= 0);
     return offset;
 }
@@ -109,6 +154,12 @@ const void *tt_pass_weight(const tt_pass *pass, tt_role role, int stage)
 {
     return pass->model->weights +
            tt_bytes(weight_offset(pass, role, stage), pass->model->act_bytes);
+}
+
+tt_weight tt_pass_matrix(const tt_pass *pass, tt_role role, int stage)
+{
+    return (tt_weight){.w = tt_pass_weight(pass, role, stage),
+                       .packed = home_of(pass->model, role, stage)->packed};
 }
 
 float *tt_pass_weight_gradient(const tt_pass *pass, tt_role role, int stage)
@@ -127,18 +178,13 @@ tt_pass tt_pass_make(const tt_model *model, const int32_t *token, int64_t B, int
 void tt_pass_train(tt_pass *pass, const int32_t *target, const int64_t *sample, uint64_t seed,
                    int64_t step, float scale, tt_loss *loss)
 {
-    const tt_model *model = pass->model;
-    assert(model->gradient != NULL && step >= 0);
+    assert(pass->model->gradient != NULL && step >= 0);
     pass->target = target;
     pass->sample = sample;
     pass->train = true;
     pass->key = tt_rng_key(seed, TT_RNG_DROPOUT, (uint64_t)step);
     pass->scale = scale;
     pass->loss = loss;
-    for (int slot = 0; slot < TT_SLOTS; slot++) {
-        pass->gradient[slot] =
-            model->memory + model->layout.gradient[tt_slots[slot].gradient].first;
-    }
 }
 
 static void stage_forward(tt_pass *pass, int stage)
@@ -211,8 +257,8 @@ void tt_model_next(tt_model *model, const int32_t *token, int64_t n, float *logi
 
     tt_ctx *ctx = model->ctx;
     int64_t C = model->shape.C;
-    const unsigned char *x = tt_pass_slot(&pass, head->in, crown); /* [n,C] */
-    const void *w = tt_pass_weight(&pass, head->weight, crown);    /* [V,C] */
-    ctx->ops->gemm_nt_f32(ctx, logits, x + tt_bytes(tt_mul(n - 1, C), model->act_bytes), w, 1,
-                          model->shape.vocab_used, C);
+    const unsigned char *x = tt_pass_slot(&pass, head->in, crown);  /* [n,C] */
+    const tt_weight w = tt_pass_matrix(&pass, head->weight, crown); /* [V,C] */
+    ctx->ops->gemm_nt_f32(ctx, logits, x + tt_bytes(tt_mul(n - 1, C), model->act_bytes), &w, 1,
+                          model->shape.V, C);
 }

@@ -5,11 +5,12 @@
  * applications; a stage of the model is one run of a program:
  *
  *     stage 0       stem     embed
- *     stage 1..L    block    norm, qkv, attention, proj, residual, norm, fc, gelu, down, residual
+ *     stage 1..L    block    norm, qkv, attention, proj + residual, norm, fc + gelu, down + residual
  *     stage L+1     crown    norm, head_loss
  *
  * Everything else follows from these tables: which slots live until backward (those that some
- * backward reads), the memory layout, the bytes, the FLOPs, and the gradient tests.
+ * backward reads), the memory layout, which matrices are packed, the bytes, the FLOPs, and the
+ * gradient tests.
  *
  * Invariant: the layout is a function of (shape, B, T, bytes per element, backward or not).
  *
@@ -33,12 +34,10 @@ typedef enum tt_slot {
     TT_N1,  /* normed, into qkv */
     TT_QKV, /* queries, keys, values */
     TT_ATT, /* attention's output */
-    TT_P1,  /* its projection */
     TT_X1,  /* the stream between attention and mlp */
     TT_N2,  /* normed, into fc */
     TT_FC,  /* before gelu */
     TT_ACT, /* after gelu */
-    TT_P2,  /* mlp's projection */
     TT_NF,  /* normed, into the head */
     TT_SLOTS,
     TT_NEXT, /* the next stage's TT_X */
@@ -48,19 +47,22 @@ typedef enum tt_slot {
 typedef enum tt_width { TT_WIDE_C, TT_WIDE_QKV, TT_WIDE_F } tt_width;
 
 /* The gradient of a slot is needed only from the layer after it to the layer before it, so all
- * slots and all blocks share these four buffers. */
+ * slots and all blocks share these four buffers. A slot that is GELU of another has no gradient of
+ * its own: the matmul that would make it multiplies by GELU' and makes the other's. */
 typedef enum tt_buffer {
     TT_BUF_STREAM, /* [M,C] the residual stream's, alive through all of backward */
-    TT_BUF_NARROW, /* [M,C] of what is added to the stream, and of what leaves a norm */
+    TT_BUF_NARROW, /* [M,C] of what leaves a norm, and of a branch before it is dropped */
     TT_BUF_HEADS,  /* [M,C] of attention's output */
     TT_BUF_WIDE,   /* [M,max(F,(H+2G)*D)] of the wide slots */
-    TT_BUFFERS
+    TT_BUFFERS,
+    TT_NO_BUFFER
 } tt_buffer;
 
 typedef struct tt_slot_row {
     const char *name;
     tt_width width;
     tt_buffer gradient;
+    tt_slot gelu_of; /* the slot it is GELU of, written and saved with it; TT_NO_SLOT: none */
 } tt_slot_row;
 
 extern const tt_slot_row tt_slots[TT_SLOTS];
@@ -74,9 +76,9 @@ typedef enum tt_layer_kind {
     TT_EMBED,
     TT_NORM,
     TT_LINEAR,
+    TT_LINEAR_GELU,
+    TT_LINEAR_RESIDUAL,
     TT_ATTENTION,
-    TT_GELU,
-    TT_RESIDUAL,
     TT_HEAD_LOSS,
     TT_LAYERS
 } tt_layer_kind;
@@ -85,12 +87,13 @@ typedef struct tt_layer {
     const char *name;
     void (*forward)(tt_pass *pass, const tt_apply *a, int stage);
     void (*backward)(tt_pass *pass, const tt_apply *a, int stage); /* NULL: forward did it */
+    bool matmul;              /* its weight is a matrix that matmuls read: packed, and counted */
     bool reads_in, reads_out; /* does backward read the input, the output? Then they are saved */
     /* FP32 statistics beside the output, saved too: their number per micro-batch. NULL: none. */
     int64_t (*stats)(const tt_shape *shape, int64_t B, int64_t T);
-    /* Forward FLOPs of one token, `weights` being the elements of the matrix. NULL: not counted.
-     * Backward has twice as many. */
-    double (*flops)(const tt_shape *shape, int64_t weights);
+    /* Forward FLOPs of one token beside those of the matrix. NULL: not counted. Backward has twice
+     * as many. */
+    double (*flops)(const tt_shape *shape);
 } tt_layer;
 
 extern const tt_layer tt_layers[TT_LAYERS];
@@ -108,7 +111,7 @@ typedef enum tt_place {
 
 struct tt_apply {
     tt_layer_kind layer;
-    tt_slot in, add, out; /* add: what a residual adds to in */
+    tt_slot in, add, out; /* add: what a residual adds its result to */
     tt_role weight, bias; /* TT_ROLES: none. embed: wte, wpe. norm: gain, bias. */
     tt_place dropout;
 };
@@ -143,7 +146,17 @@ void tt_layout_make(tt_layout *layout, const tt_shape *shape, int64_t B, int64_t
 /* Elements of one row of a slot. */
 int64_t tt_slot_width(const tt_shape *shape, tt_slot slot);
 
+/* The matrix that an application's matmuls read; NULL: they read none. */
+const tt_param *tt_apply_matrix(const tt_params *params, const tt_apply *a, int stage);
+
 /* ---- the model and one pass through it ---- */
+
+/* Where a parameter is that a stage uses. */
+typedef struct tt_home {
+    int64_t offset;        /* into the flat vector; -1: the stage has no such parameter */
+    int64_t rows, columns; /* of a matrix that is kept packed */
+    void *packed;          /* its packed form, the arena's; NULL: none is kept */
+} tt_home;
 
 struct tt_model {
     tt_shape shape;
@@ -153,7 +166,7 @@ struct tt_model {
     float *gradient;              /* [N] borrowed; NULL: evaluation only */
     int64_t B, T;                 /* largest micro-batch */
     int stages;                   /* L + 2 */
-    int64_t *offset;              /* [stages * TT_ROLES] into the flat vector, -1: none. Owned. */
+    tt_home *home;                /* [stages * TT_ROLES] owned */
     tt_layout layout;
     unsigned char *memory; /* [layout.bytes], the arena's */
 };
@@ -169,7 +182,6 @@ struct tt_pass {
     tt_key key;            /* of this step's dropout */
     float scale;           /* of the loss's gradient */
     tt_loss *loss;
-    void *gradient[TT_SLOTS]; /* of each slot, act; set from the slot table, see residual */
 };
 
 /* A pass without dropout and gradient. */
@@ -182,7 +194,9 @@ void tt_pass_train(tt_pass *pass, const int32_t *target, const int64_t *sample, 
 void *tt_pass_slot(const tt_pass *pass, tt_slot slot, int stage);         /* [M,width] act */
 float *tt_pass_stats(const tt_pass *pass, tt_slot slot, int stage);       /* see tt_layer.stats */
 void *tt_pass_gradient(const tt_pass *pass, tt_slot slot);                /* [M,width] act */
+void *tt_pass_buffer(const tt_pass *pass, tt_buffer buffer);              /* act */
 const void *tt_pass_weight(const tt_pass *pass, tt_role role, int stage); /* act */
+tt_weight tt_pass_matrix(const tt_pass *pass, tt_role role, int stage);   /* for a matmul */
 float *tt_pass_weight_gradient(const tt_pass *pass, tt_role role, int stage);
 
 #endif

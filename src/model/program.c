@@ -1,8 +1,8 @@
 /* program.c: the model as tables, and what follows from them: layout, bytes, FLOPs.
  *
  * Invariant: in a program, in execution order, each slot is written once, by the application that
- * names it as `out`, before it is read; read backwards, each slot's gradient is complete before the
- * application that wrote the slot runs its backward.
+ * names it, or what is GELU of it, as `out`, before it is read; read backwards, each slot's gradient
+ * is complete before the application that wrote the slot runs its backward.
  *
  * Owns nothing. Reads the layer table; next: model.c. */
 #include <assert.h>
@@ -10,45 +10,43 @@
 #include "model_impl.h"
 #include "tutti/base/narrow.h"
 
-const tt_slot_row tt_slots[TT_SLOTS] = {
-    [TT_X] = {"x", TT_WIDE_C, TT_BUF_STREAM},
-    [TT_N1] = {"norm_1", TT_WIDE_C, TT_BUF_NARROW},
-    [TT_QKV] = {"qkv", TT_WIDE_QKV, TT_BUF_WIDE},
-    [TT_ATT] = {"attention", TT_WIDE_C, TT_BUF_HEADS},
-    [TT_P1] = {"proj", TT_WIDE_C, TT_BUF_NARROW},
-    [TT_X1] = {"x_mid", TT_WIDE_C, TT_BUF_STREAM},
-    [TT_N2] = {"norm_2", TT_WIDE_C, TT_BUF_NARROW},
-    [TT_FC] = {"fc", TT_WIDE_F, TT_BUF_WIDE},
-    [TT_ACT] = {"gelu", TT_WIDE_F, TT_BUF_WIDE},
-    [TT_P2] = {"down", TT_WIDE_C, TT_BUF_NARROW},
-    [TT_NF] = {"norm_f", TT_WIDE_C, TT_BUF_NARROW},
-};
-
 #define NO_SLOT TT_NO_SLOT
 #define NO_ROLE TT_ROLES, TT_ROLES
 
-/*   layer        in       add      out      weight, bias                     dropout */
+/* name, width, gradient's buffer, GELU of */
+const tt_slot_row tt_slots[TT_SLOTS] = {
+    [TT_X] = {"x", TT_WIDE_C, TT_BUF_STREAM, NO_SLOT},
+    [TT_N1] = {"norm_1", TT_WIDE_C, TT_BUF_NARROW, NO_SLOT},
+    [TT_QKV] = {"qkv", TT_WIDE_QKV, TT_BUF_WIDE, NO_SLOT},
+    [TT_ATT] = {"attention", TT_WIDE_C, TT_BUF_HEADS, NO_SLOT},
+    [TT_X1] = {"x_mid", TT_WIDE_C, TT_BUF_STREAM, NO_SLOT},
+    [TT_N2] = {"norm_2", TT_WIDE_C, TT_BUF_NARROW, NO_SLOT},
+    [TT_FC] = {"fc", TT_WIDE_F, TT_BUF_WIDE, NO_SLOT},
+    [TT_ACT] = {"gelu", TT_WIDE_F, TT_NO_BUFFER, TT_FC},
+    [TT_NF] = {"norm_f", TT_WIDE_C, TT_BUF_NARROW, NO_SLOT},
+};
+
+/* clang-format off */
+/*   layer               in       add      out      weight, bias                    dropout */
 static const tt_apply stem[] = {
-    {TT_EMBED, NO_SLOT, NO_SLOT, TT_NEXT, TT_WTE, TT_WPE, TT_PLACE_EMBED},
+    {TT_EMBED,           NO_SLOT, NO_SLOT, TT_NEXT, TT_WTE, TT_WPE,                 TT_PLACE_EMBED},
 };
 
 static const tt_apply block[] = {
-    {TT_NORM, TT_X, NO_SLOT, TT_N1, TT_NORM_1_GAIN, TT_NORM_1_BIAS, TT_NO_DROPOUT},
-    {TT_LINEAR, TT_N1, NO_SLOT, TT_QKV, TT_QKV_WEIGHT, TT_QKV_BIAS, TT_NO_DROPOUT},
-    {TT_ATTENTION, TT_QKV, NO_SLOT, TT_ATT, NO_ROLE, TT_PLACE_PROBABILITIES},
-    {TT_LINEAR, TT_ATT, NO_SLOT, TT_P1, TT_PROJ_WEIGHT, TT_PROJ_BIAS, TT_NO_DROPOUT},
-    {TT_RESIDUAL, TT_X, TT_P1, TT_X1, NO_ROLE, TT_PLACE_ATTENTION},
-    {TT_NORM, TT_X1, NO_SLOT, TT_N2, TT_NORM_2_GAIN, TT_NORM_2_BIAS, TT_NO_DROPOUT},
-    {TT_LINEAR, TT_N2, NO_SLOT, TT_FC, TT_FC_WEIGHT, TT_FC_BIAS, TT_NO_DROPOUT},
-    {TT_GELU, TT_FC, NO_SLOT, TT_ACT, NO_ROLE, TT_NO_DROPOUT},
-    {TT_LINEAR, TT_ACT, NO_SLOT, TT_P2, TT_DOWN_WEIGHT, TT_DOWN_BIAS, TT_NO_DROPOUT},
-    {TT_RESIDUAL, TT_X1, TT_P2, TT_NEXT, NO_ROLE, TT_PLACE_MLP},
+    {TT_NORM,            TT_X,    NO_SLOT, TT_N1,   TT_NORM_1_GAIN, TT_NORM_1_BIAS, TT_NO_DROPOUT},
+    {TT_LINEAR,          TT_N1,   NO_SLOT, TT_QKV,  TT_QKV_WEIGHT, TT_QKV_BIAS,     TT_NO_DROPOUT},
+    {TT_ATTENTION,       TT_QKV,  NO_SLOT, TT_ATT,  NO_ROLE,               TT_PLACE_PROBABILITIES},
+    {TT_LINEAR_RESIDUAL, TT_ATT,  TT_X,    TT_X1,   TT_PROJ_WEIGHT, TT_PROJ_BIAS, TT_PLACE_ATTENTION},
+    {TT_NORM,            TT_X1,   NO_SLOT, TT_N2,   TT_NORM_2_GAIN, TT_NORM_2_BIAS, TT_NO_DROPOUT},
+    {TT_LINEAR_GELU,     TT_N2,   NO_SLOT, TT_ACT,  TT_FC_WEIGHT, TT_FC_BIAS,       TT_NO_DROPOUT},
+    {TT_LINEAR_RESIDUAL, TT_ACT,  TT_X1,   TT_NEXT, TT_DOWN_WEIGHT, TT_DOWN_BIAS,   TT_PLACE_MLP},
 };
 
 static const tt_apply crown[] = {
-    {TT_NORM, TT_X, NO_SLOT, TT_NF, TT_NORM_F_GAIN, TT_NORM_F_BIAS, TT_NO_DROPOUT},
-    {TT_HEAD_LOSS, TT_NF, NO_SLOT, NO_SLOT, TT_HEAD_WEIGHT, TT_ROLES, TT_NO_DROPOUT},
+    {TT_NORM,            TT_X,    NO_SLOT, TT_NF,   TT_NORM_F_GAIN, TT_NORM_F_BIAS, TT_NO_DROPOUT},
+    {TT_HEAD_LOSS,       TT_NF,   NO_SLOT, NO_SLOT, TT_HEAD_WEIGHT, TT_ROLES,       TT_NO_DROPOUT},
 };
+/* clang-format on */
 
 #define PROGRAM(list)                             \
     {                                             \
@@ -88,6 +86,12 @@ static int64_t buffer_width(const tt_shape *shape, tt_buffer buffer)
     return buffer == TT_BUF_WIDE ? tt_max(shape->F, qkv_width(shape)) : shape->C;
 }
 
+/* Is it this slot, or GELU of it? */
+static bool covers(tt_slot named, tt_slot slot)
+{
+    return named == slot || (named < TT_SLOTS && tt_slots[named].gelu_of == slot);
+}
+
 /* Does some backward of the programs read the slot? Then it must live until then. */
 static bool slot_saved(tt_slot slot)
 {
@@ -95,7 +99,8 @@ static bool slot_saved(tt_slot slot)
         for (int i = 0; i < programs[p].length; i++) {
             const tt_apply *a = &programs[p].apply[i];
             const tt_layer *layer = &tt_layers[a->layer];
-            if ((layer->reads_in && a->in == slot) || (layer->reads_out && a->out == slot)) {
+            if ((layer->reads_in && covers(a->in, slot)) ||
+                (layer->reads_out && covers(a->out, slot))) {
                 return true;
             }
         }
@@ -153,7 +158,27 @@ size_t tt_model_activation_bytes(const tt_shape *shape, int64_t B, int64_t T, si
     return layout.bytes;
 }
 
-tt_extents tt_model_extents(const tt_shape *shape, int64_t B, int64_t T)
+const tt_param *tt_apply_matrix(const tt_params *params, const tt_apply *a, int stage)
+{
+    return tt_layers[a->layer].matmul ? tt_params_role(params, a->weight, stage) : NULL;
+}
+
+size_t tt_model_packed_bytes(const tt_shape *shape, const tt_params *params, const tt_ops *ops)
+{
+    size_t bytes = 0;
+    for (int stage = 0; stage < params->stages; stage++) {
+        const tt_program *program = tt_stage_program(shape->L, stage);
+        for (int i = 0; i < program->length; i++) {
+            const tt_param *matrix = tt_apply_matrix(params, &program->apply[i], stage);
+            if (matrix != NULL) {
+                bytes += tt_arena_cost(ops->packed_bytes(matrix->dim[0], matrix->dim[1]));
+            }
+        }
+    }
+    return bytes;
+}
+
+tt_extents tt_model_extents(const tt_shape *shape, int64_t B, int64_t T, bool packed)
 {
     return (tt_extents){
         .rows = tt_mul(B, T),
@@ -163,6 +188,7 @@ tt_extents tt_model_extents(const tt_shape *shape, int64_t B, int64_t T)
         .vocab = shape->V,
         .heads = shape->H,
         .head_size = shape->D,
+        .packed = packed,
     };
 }
 
@@ -173,9 +199,12 @@ double tt_model_flops_per_token(const tt_shape *shape, const tt_params *params)
         const tt_program *program = tt_stage_program(shape->L, stage);
         for (int i = 0; i < program->length; i++) {
             const tt_apply *a = &program->apply[i];
-            const tt_param *weight = tt_params_role(params, a->weight, stage);
+            const tt_param *matrix = tt_apply_matrix(params, a, stage);
+            if (matrix != NULL) {
+                forward += 2.0 * (double)matrix->count;
+            }
             if (tt_layers[a->layer].flops != NULL) {
-                forward += tt_layers[a->layer].flops(shape, weight != NULL ? weight->count : 0);
+                forward += tt_layers[a->layer].flops(shape);
             }
         }
     }

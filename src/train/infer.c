@@ -50,6 +50,7 @@ static tt_code load_weights(tt_infer *infer, tt_world *world, const char *checkp
     tt_state state = {.tensors = rows.rows, .tensor = rows.row};
     TT_TRY(tt_ckpt_load(world, checkpoint, &state, true, err));
     infer->ctx.ops->to_act(&infer->ctx, infer->weights, value, p->params.total);
+    tt_model_pack(infer->model);
 out:
     tt_rows_free(&rows);
     tt_arena_close(&full);
@@ -64,15 +65,15 @@ static tt_code allocate(tt_infer *infer, int threads, tt_err *err)
     const int64_t T = p->shape.T;
     const size_t weights = tt_bytes(p->params.total, p->act_bytes);
     const size_t acts = tt_model_activation_bytes(&p->shape, infer->B, T, p->act_bytes, false);
-    const size_t scratch = p->plan.bytes[TT_MEM_WORKSPACE];
-    TT_TRY(tt_arena_open(&infer->arena, "model",
-                         tt_arena_cost(weights) + tt_arena_cost(acts) + tt_arena_cost(scratch),
-                         err));
+    const size_t scratch = p->plan.bytes[TT_MEM_WORKSPACE], packed = p->plan.bytes[TT_MEM_PACKED];
+    TT_TRY(tt_arena_open(
+        &infer->arena, "model",
+        tt_arena_cost(weights) + tt_arena_cost(acts) + tt_arena_cost(scratch) + packed, err));
     infer->weights = tt_arena_take(&infer->arena, weights);
     infer->ctx = tt_kernels_ctx(&infer->print.ops, &infer->print.guarded, threads,
                                 tt_arena_take(&infer->arena, scratch), scratch);
     TT_TRY(tt_model_open(&infer->model, &p->shape, &p->params, &infer->ctx, infer->weights, NULL,
-                         infer->B, T, &infer->arena, err));
+                         infer->B, T, &infer->arena, packed > 0 ? &infer->arena : NULL, err));
 out:
     return rc;
 }

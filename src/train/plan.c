@@ -10,8 +10,8 @@
 #include "tutti/model/model.h"
 #include "tutti/optim/optim.h"
 
-const char *const tt_component_names[TT_MEM_COMPONENTS] = {"weights",     "gradients", "optimizer",
-                                                           "activations", "workspace", "batch"};
+const char *const tt_component_names[TT_MEM_COMPONENTS] = {
+    "weights", "packed_weights", "gradients", "optimizer", "activations", "workspace", "batch"};
 
 /* Derived values go back into the configuration, so that what is stored in a checkpoint says what
  * was run, and a resumed run compares like with like. */
@@ -29,10 +29,12 @@ static void make_plan(tt_blueprint *p, int ranks, int threads)
 {
     tt_plan *plan = &p->plan;
     const int64_t N = p->params.total, B = p->split.micro, T = p->shape.T;
-    const tt_extents extents = tt_model_extents(&p->shape, B, T);
+    const bool packed = p->config.memory.pack_weights;
+    const tt_extents extents = tt_model_extents(&p->shape, B, T, packed);
     const bool gather = p->config.memory.zero > 0;
 
     plan->bytes[TT_MEM_WEIGHTS] = tt_arena_cost(tt_bytes(N, p->act_bytes));
+    plan->bytes[TT_MEM_PACKED] = packed ? tt_model_packed_bytes(&p->shape, &p->params, &p->ops) : 0;
     plan->bytes[TT_MEM_GRADIENTS] = tt_arena_cost(tt_bytes(N, sizeof(float)));
     plan->bytes[TT_MEM_OPTIMIZER] = 3 * tt_arena_cost(tt_bytes(p->shard.elements, sizeof(float)));
     plan->bytes[TT_MEM_ACTIVATIONS] =

@@ -107,7 +107,7 @@ out:
     return rc;
 }
 
-/* After the masters are in place: the act weights of the shard, then everybody's. */
+/* After the masters are in place: the act weights of the shard, then everybody's, then packed. */
 static tt_code weights_from_masters(tt_trainer *t, tt_err *err)
 {
     const tt_blueprint *p = &t->print;
@@ -119,6 +119,9 @@ static tt_code weights_from_masters(tt_trainer *t, tt_err *err)
     }
     if (p->config.memory.zero > 0) {
         rc = tt_gather(t->world, &p->buckets, t->weights, p->act_bytes, err);
+    }
+    if (rc == TT_OK) {
+        tt_model_pack(t->model);
     }
     return rc;
 }

@@ -178,6 +178,7 @@ tt_code tt_step(tt_trainer *t, const tt_request *request, tt_record *record, tt_
             TT_TRY(tt_gather(t->world, &print->buckets, t->weights,       /* theta <- all theta_r */
                              print->act_bytes, err));
         }
+        tt_model_pack(t->model);                                          /* once, for all m      */
     }
 
     *record = (tt_record){.step = t->progress.step,                       /* one record           */

@@ -114,7 +114,8 @@ static tt_code allocate(tt_trainer *t, tt_err *err)
         &t->batch, p->split.micro, p->shape.T,
         tt_arena_take(&t->arena[TT_MEM_BATCH], tt_batch_bytes(p->split.micro, p->shape.T)));
     TT_TRY(tt_model_open(&t->model, &p->shape, &p->params, &t->ctx, t->weights, t->gradient,
-                         p->split.micro, p->shape.T, &t->arena[TT_MEM_ACTIVATIONS], err));
+                         p->split.micro, p->shape.T, &t->arena[TT_MEM_ACTIVATIONS],
+                         p->config.memory.pack_weights ? &t->arena[TT_MEM_PACKED] : NULL, err));
     TT_TRY(make_segments(t, err));
 out:
     return rc;

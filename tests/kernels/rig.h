@@ -139,6 +139,25 @@ static inline void *rig_copy(const void *array, size_t bytes)
     return copy;
 }
 
+/* w[N,K] for a matmul; `packed` asks for its packed form too, where the table has one. */
+static inline tt_weight rig_weight(rig *r, const void *w, int64_t N, int64_t K, bool packed)
+{
+    size_t bytes = packed ? r->ops.packed_bytes(N, K) : 0;
+    void *form = NULL;
+    if (bytes > 0) {
+        ck_assert_int_eq(posix_memalign(&form, TT_ALIGN, bytes), 0);
+        memset(form, 0xff, bytes);
+        r->ops.pack(&r->ctx, form, w, N, K);
+    }
+    return (tt_weight){w, form};
+}
+
+static inline void rig_unpack(tt_weight *w)
+{
+    free((void *)(uintptr_t)w->packed);
+    w->packed = NULL;
+}
+
 /* The values as doubles. */
 static inline double *rig_doubles(const rig *r, const void *array, int64_t n)
 {

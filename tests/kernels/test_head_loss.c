@@ -66,8 +66,9 @@ static void one_case(rig *r, const head *s, int masked_every)
     float *gw = rig_floats(r, VC, 1), *before = rig_copy(gw, (size_t)VC * sizeof *gw);
     float *row_loss = rig_floats(r, s->M, 1);
     double *x_ = rig_doubles(r, x, MC), *w_ = rig_doubles(r, w, VC), loss = 10, again = 0;
-    r->ops.head_loss(&r->ctx, &loss, &count, row_loss, dx, gw, x, w, target, s->M, s->V, s->used,
-                     s->C, s->leaf, scale);
+    tt_weight weight = rig_weight(r, w, s->V, s->C, masked_every != 1);
+    r->ops.head_loss(&r->ctx, &loss, &count, row_loss, dx, gw, x, &weight, target, s->M, s->V,
+                     s->used, s->C, s->leaf, scale);
     ck_assert_int_eq(count, 3 + valid);
     double want = formula(s, x_, w_, target);
     ck_assert_msg(fabs(loss - 10 - want) < 1e-5 * (double)s->M, "loss %.9g, expected %.9g",
@@ -97,9 +98,10 @@ static void one_case(rig *r, const head *s, int masked_every)
     }
     /* evaluation: the same loss, nothing else wanted */
     count = 0;
-    r->ops.head_loss(&r->ctx, &again, &count, NULL, NULL, NULL, x, w, target, s->M, s->V, s->used,
-                     s->C, s->leaf, scale);
+    r->ops.head_loss(&r->ctx, &again, &count, NULL, NULL, NULL, x, &weight, target, s->M, s->V,
+                     s->used, s->C, s->leaf, scale);
     ck_assert(fabs(again - want) < 1e-5 * (double)s->M && count == valid);
+    rig_unpack(&weight);
     free(x), free(w), free(dx), free(target), free(gw), free(before), free(row_loss);
     free(x_), free(w_);
 }

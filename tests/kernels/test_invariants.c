@@ -12,8 +12,9 @@ enum { B = 3, H = 2, G = 1, D = 9, C = 18, F = 37, V = 70, QKV = (H + 2 * G) * D
 typedef struct arrays {
     int64_t T;
     int32_t *token, *target;
-    void *wte, *wpe, *gain, *bias, *w_qkv, *b_qkv, *w_fc, *wide_bias, *d_in; /* in */
+    void *wte, *wpe, *gain, *bias, *w_qkv, *b_qkv, *w_out, *w_fc, *wide_bias, *d_in; /* in */
     void *x, *n, *qkv, *o, *res, *fc, *act, *d_head, *d_fc, *d_act, *d_qkv, *d_res, *d_norm;
+    tt_weight wte_, qkv_, out_, fc_; /* the matrices as matmuls get them */
     float *mean, *rstd, *lse, *row_loss;
     float *gwte, *gwpe, *ggain, *gbias, *gw_fc, *gb_fc, *gw_head;
     double loss;
@@ -31,7 +32,7 @@ typedef struct arrays {
 #define SUMS(X) \
     X(gwte, V *C) X(gwpe, T *C) X(ggain, C) X(gbias, C) X(gw_fc, F *C) X(gb_fc, F) X(gw_head, V *C)
 
-static void open_arrays(rig *r, arrays *a, int64_t T)
+static void open_arrays(rig *r, arrays *a, int64_t T, bool packed)
 {
     r->stream = 0; /* the same inputs each time */
     a->T = T;
@@ -46,6 +47,7 @@ static void open_arrays(rig *r, arrays *a, int64_t T)
     a->bias = rig_random(r, C, 1);
     a->w_qkv = rig_random(r, QKV * C, 0.3);
     a->b_qkv = rig_random(r, QKV, 1);
+    a->w_out = rig_random(r, C * H * D, 0.3);
     a->w_fc = rig_random(r, F * C, 0.3);
     a->wide_bias = rig_random(r, F, 1);
     a->d_in = rig_random(r, B * T * C, 1);
@@ -56,6 +58,10 @@ static void open_arrays(rig *r, arrays *a, int64_t T)
     SUMS(TAKE_SUM)
     a->loss = 0;
     a->count = 0;
+    a->wte_ = rig_weight(r, a->wte, V, C, packed);
+    a->qkv_ = rig_weight(r, a->w_qkv, QKV, C, packed);
+    a->out_ = rig_weight(r, a->w_out, C, H * D, packed);
+    a->fc_ = rig_weight(r, a->w_fc, F, C, packed);
 }
 
 static void close_arrays(arrays *a)
@@ -65,7 +71,9 @@ static void close_arrays(arrays *a)
     ROWS(FREE_ROWS)
     SUMS(FREE_SUM)
     free(a->token), free(a->target), free(a->wte), free(a->wpe), free(a->gain), free(a->bias);
-    free(a->w_qkv), free(a->b_qkv), free(a->w_fc), free(a->wide_bias), free(a->d_in);
+    free(a->w_qkv), free(a->b_qkv), free(a->w_out), free(a->w_fc), free(a->wide_bias);
+    free(a->d_in);
+    rig_unpack(&a->wte_), rig_unpack(&a->qkv_), rig_unpack(&a->out_), rig_unpack(&a->fc_);
 }
 
 static void *at(const rig *r, void *array, int64_t element)
@@ -89,22 +97,24 @@ static void step(rig *r, arrays *a, int64_t b, int64_t count)
     void *d_qkv = at(r, a->d_qkv, m * QKV), *d_res = at(r, a->d_res, m * C);
     void *d_norm = at(r, a->d_norm, m * C), *d_in = at(r, a->d_in, m * C);
     float *mean = a->mean + m, *rstd = a->rstd + m, *lse = a->lse + b * H * T;
+    const tt_epilogue qkv_end = {.bias = a->b_qkv};
+    const tt_epilogue out_end = {.bias = a->bias, .residual = x, .drop = &drop, .T = T};
+    const tt_epilogue fc_end = {.bias = a->wide_bias, .before = fc};
+    const tt_epilogue act_end = {.slope = fc};
     k->embed(ctx, x, a->wte, a->wpe, token, count, T, C, &drop);
     k->norm(ctx, n, mean, rstd, x, a->gain, a->bias, M, C);
-    k->gemm_nt(ctx, qkv, n, a->w_qkv, a->b_qkv, M, QKV, C);
+    k->gemm_nt(ctx, qkv, n, &a->qkv_, &qkv_end, M, QKV, C);
     k->attention(ctx, o, lse, qkv, count, T, H, G, D, 160, &drop);
-    k->residual(ctx, res, x, o, count, T, C, &drop);
-    k->gemm_nt(ctx, fc, res, a->w_fc, a->wide_bias, M, F, C);
-    k->gelu(ctx, act, fc, M * F);
-    k->head_loss(ctx, &a->loss, &a->count, a->row_loss + m, d_head, a->gw_head, res, a->wte, target,
-                 M, V, V - 3, C, T, 1);
+    k->gemm_nt(ctx, res, o, &a->out_, &out_end, M, C, H * D);
+    k->gemm_nt(ctx, act, res, &a->fc_, &fc_end, M, F, C);
+    k->head_loss(ctx, &a->loss, &a->count, a->row_loss + m, d_head, a->gw_head, res, &a->wte_,
+                 target, M, V, V - 3, C, T, 1);
     k->residual_grad(ctx, d_res, d_head, count, T, C, &drop);
     k->attention_grad(ctx, d_qkv, d_res, o, qkv, lse, count, T, H, G, D, 160, &drop);
-    k->gemm_nt(ctx, d_act, d_in, a->w_fc, NULL, M, F, C);
-    k->gelu_grad(ctx, d_fc, d_act, fc, M * F);
-    k->gemm_nn(ctx, d_norm, d_fc, a->w_fc, M, F, C);
-    k->gemm_tn(ctx, a->gw_fc, d_fc, n, M, F, C, T);
-    k->bias_grad(ctx, a->gb_fc, d_fc, M, F, T);
+    k->gemm_nt(ctx, d_act, d_in, &a->fc_, NULL, M, F, C);
+    k->gemm_nt(ctx, d_fc, d_in, &a->fc_, &act_end, M, F, C);
+    k->gemm_nn(ctx, d_norm, d_fc, &a->fc_, NULL, M, F, C);
+    k->gemm_tn(ctx, a->gw_fc, a->gb_fc, d_fc, n, M, F, C, T);
     k->norm_grad(ctx, d_norm, a->ggain, a->gbias, d_in, x, a->gain, mean, rstd, M, C, T);
     k->embed_grad(ctx, a->gwte, a->gwpe, d_norm, token, count, T, C, &drop);
 }
@@ -136,26 +146,30 @@ static void layouts(rig *r)
     for (int i = 0; i < 5; i++) {
         int64_t T = lengths[i];
         arrays whole, other;
-        open_arrays(r, &whole, T);
+        open_arrays(r, &whole, T, false);
         step(r, &whole, 0, B);
+        open_arrays(r, &other, T, true);
+        step(r, &other, 0, B);
+        assert_same(r, &whole, &other, "with packed weights");
+        close_arrays(&other);
         for (int threads = 1; threads <= 3; threads += 2) {
             rig team;
             const char *isa = r->ops.isa;
             rig_open(&team, r->ops.format, isa, threads);
-            open_arrays(&team, &other, T);
+            open_arrays(&team, &other, T, threads > 1);
             step(&team, &other, 0, B);
             assert_same(r, &whole, &other, threads == 1 ? "on 1 thread" : "on 3 threads");
             close_arrays(&other);
             rig_close(&team);
         }
         if (rows_keep_their_bits(r, T)) {
-            open_arrays(r, &other, T);
+            open_arrays(r, &other, T, true);
             for (int64_t b = 0; b < B; b++) {
                 step(r, &other, b, 1);
             }
             assert_same(r, &whole, &other, "sequence by sequence");
             close_arrays(&other);
-            open_arrays(r, &other, T);
+            open_arrays(r, &other, T, false);
             step(r, &other, 0, 2);
             step(r, &other, 2, 1);
             assert_same(r, &whole, &other, "as two and one");
@@ -180,18 +194,22 @@ static void long_leaves(rig *r)
     float *gw[2], *start = rig_floats(r, WORDS * WIDE, 1);
     double loss[2] = {0, 0};
     int64_t count = 0;
+    tt_weight weight[2] = {rig_weight(r, w, WORDS, WIDE, false),
+                           rig_weight(r, w, WORDS, WIDE, true)};
     for (int k = 0; k < 2; k++) {
         int64_t rows = k == 0 ? M : T;
         gw[k] = rig_copy(start, WORDS * WIDE * sizeof *start);
         dx[k] = rig_acts(r, M * WIDE);
         for (int64_t m = 0; m < M; m += rows) {
             r->ops.head_loss(&r->ctx, &loss[k], &count, NULL, at(r, dx[k], m * WIDE), gw[k],
-                             at(r, x, m * WIDE), w, target + m, rows, WORDS, WORDS, WIDE, T, 1);
+                             at(r, x, m * WIDE), &weight[k], target + m, rows, WORDS, WORDS, WIDE,
+                             T, 1);
         }
     }
     ck_assert(loss[0] == loss[1]);
     ck_assert_mem_eq(dx[0], dx[1], (size_t)(M * WIDE) * rig_size(r));
     ck_assert_mem_eq(gw[0], gw[1], WORDS * WIDE * sizeof *start);
+    rig_unpack(&weight[1]);
     free(x), free(w), free(target), free(start);
     free(dx[0]), free(dx[1]), free(gw[0]), free(gw[1]);
 }
@@ -213,12 +231,15 @@ static void equal_rows(rig *r)
     for (int64_t m = period; m < M; m++) {
         memcpy(at(r, x, m * K), at(r, x, (m - period) * K), row);
     }
-    for (int k = 0; k < 2; k++) {
-        if (k == 0) {
-            r->ops.gemm_nt(&r->ctx, y, x, w, NULL, M, N, K);
+    for (int k = 0; k < 4; k++) {
+        bool nt = k % 2 == 0;
+        tt_weight weight = rig_weight(r, w, nt ? N : K, nt ? K : N, k < 2);
+        if (nt) {
+            r->ops.gemm_nt(&r->ctx, y, x, &weight, NULL, M, N, K);
         } else {
-            r->ops.gemm_nn(&r->ctx, y, x, w, M, K, N);
+            r->ops.gemm_nn(&r->ctx, y, x, &weight, NULL, M, K, N);
         }
+        rig_unpack(&weight);
         for (int64_t m = period; m < M; m++) {
             ck_assert_mem_eq(at(r, y, m * N), at(r, y, (m - period) * N), N * rig_size(r));
         }

@@ -106,10 +106,10 @@ START_TEST(workspace_covers_every_part)
 END_TEST
 
 /* A library that multiplies wrongly. */
-static void wrong_gemm_nn(tt_ctx *ctx, void *dx, const void *dy, const void *w, int64_t M,
-                          int64_t N, int64_t K)
+static void wrong_gemm_nn(tt_ctx *ctx, void *dx, const void *dy, const tt_weight *w,
+                          const tt_epilogue *e, int64_t M, int64_t N, int64_t K)
 {
-    tt_table_openblas_fp32.gemm_nn(ctx, dx, dy, w, M, N, K);
+    tt_table_openblas_fp32.gemm_nn(ctx, dx, dy, w, e, M, N, K);
     if (M == 13) {
         ((float *)dx)[M * K - 1] += 0.01f;
     }

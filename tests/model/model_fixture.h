@@ -2,7 +2,8 @@
  *
  * The fixture owns all its memory. One thread, as matrices this small are slower with more;
  * scratch is for FIXTURE_THREADS. Weights are random and larger than GPT-2's initial values, so
- * that every gradient is far above rounding. */
+ * that every gradient is far above rounding. A fixture that trains keeps packed weights where the
+ * table has a packed form, one for evaluation does not. */
 #ifndef MODEL_FIXTURE_H
 #define MODEL_FIXTURE_H
 
@@ -18,7 +19,7 @@ typedef struct fixture {
     tt_params params;
     tt_ops ops, guarded;
     tt_ctx ctx;
-    tt_arena arena;
+    tt_arena arena, packed;
     tt_model *model;
     float *master;   /* [N] */
     void *weights;   /* [N] act: rounded master */
@@ -52,10 +53,11 @@ static inline void *must(void *pointer)
     return pointer;
 }
 
-/* Copies master into weights, in the storage format. */
+/* Copies master into weights, in the storage format, and packs them. */
 static inline void fixture_publish(fixture *f)
 {
     f->ops.to_act(&f->ctx, f->weights, f->master, f->params.total);
+    tt_model_pack(f->model);
 }
 
 static inline void fixture_open(fixture *f, const tt_shape *shape, tt_format format,
@@ -66,13 +68,15 @@ static inline void fixture_open(fixture *f, const tt_shape *shape, tt_format for
     ck_assert_msg(tt_params_make(&f->params, shape, &err) == TT_OK, "%s", err.text);
     ck_assert_msg(tt_kernels_select(&f->ops, &f->guarded, format, isa, &err) == TT_OK, "%s",
                   err.text);
-    tt_extents extents = tt_model_extents(shape, B, T);
+    tt_extents extents = tt_model_extents(shape, B, T, backward);
     bool guard = strncmp(isa, "guard", 5) == 0;
     size_t scratch =
         tt_kernels_workspace(&f->ops, guard ? &f->guarded : NULL, &extents, FIXTURE_THREADS);
     size_t act = tt_formats[format].bytes;
     size_t bytes = tt_model_activation_bytes(shape, B, T, act, backward);
     ck_assert_int_eq(tt_arena_open(&f->arena, "test", bytes + tt_arena_cost(scratch), &err), TT_OK);
+    size_t packed = backward ? tt_model_packed_bytes(shape, &f->params, &f->ops) : 0;
+    ck_assert_int_eq(tt_arena_open(&f->packed, "packed", packed, &err), TT_OK);
     f->ctx = (tt_ctx){
         .ops = &f->ops,
         .base = guard ? &f->guarded : NULL,
@@ -91,7 +95,6 @@ static inline void fixture_open(fixture *f, const tt_shape *shape, tt_format for
             f->master[param->offset + e] = one + 0.3f * normal((uint64_t)i, e);
         }
     }
-    fixture_publish(f);
     f->token = must(tt_alloc(B * T, sizeof(int32_t), &err));
     f->target = must(tt_alloc(B * T, sizeof(int32_t), &err));
     f->sample = must(tt_alloc(B, sizeof(int64_t), &err));
@@ -103,8 +106,11 @@ static inline void fixture_open(fixture *f, const tt_shape *shape, tt_format for
         f->sample[b] = 1000 + 17 * b;
     }
     ck_assert_int_eq(tt_model_open(&f->model, shape, &f->params, &f->ctx, f->weights,
-                                   backward ? f->gradient : NULL, B, T, &f->arena, &err),
+                                   backward ? f->gradient : NULL, B, T, &f->arena,
+                                   backward ? &f->packed : NULL, &err),
                      TT_OK);
+    ck_assert_uint_eq(f->packed.used, packed);
+    fixture_publish(f);
 }
 
 static inline void fixture_close(fixture *f)
@@ -116,6 +122,7 @@ static inline void fixture_close(fixture *f)
     free(f->gradient);
     free(f->weights);
     free(f->master);
+    tt_arena_close(&f->packed);
     tt_arena_close(&f->arena);
     tt_params_free(&f->params);
 }

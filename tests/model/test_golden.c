@@ -120,6 +120,7 @@ static void replay(const golden *g, const char *isa, int64_t B)
             f.ops.adamw(&f.ctx, f.master + at, m + at, v + at, (float *)f.weights + at,
                         f.gradient + at, param->count, &constants);
         }
+        tt_model_pack(f.model);
     }
     tt_loss loss = {0};
     fill_batch(&f, GOLDEN_STEPS);

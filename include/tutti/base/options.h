@@ -55,6 +55,7 @@ typedef struct tt_config {
     struct {
         int64_t zero;            /* 0 | 1 */
         char recompute[TT_NAME]; /* none */
+        bool pack_weights;
     } memory;
     struct {
         int64_t bucket_mb;

@@ -6,7 +6,8 @@
  *     loss = sum over valid targets of -log softmax(norm_f(x_L) wte^T)[target]
  *
  * Weights, activations and their gradients are in the compute format (act); parameter gradients are
- * FP32 and are added to, un-normalised.
+ * FP32 and are added to, un-normalised. The matrices that matmuls read may be kept in a packed form
+ * beside the weights, made anew by tt_model_pack whenever the weights have changed.
  *
  * Invariant: after tt_model_open nothing is allocated; results do not depend on threads.
  *
@@ -34,19 +35,25 @@ typedef struct tt_model tt_model;
 /* Bytes of activations for micro-batches of B sequences of T tokens, with and without backward. */
 size_t tt_model_activation_bytes(const tt_shape *shape, int64_t B, int64_t T, size_t act_bytes,
                                  bool backward);
-/* Scratch extents for tt_kernels_workspace. */
-tt_extents tt_model_extents(const tt_shape *shape, int64_t B, int64_t T);
+/* Bytes of the packed forms of all matrices that matmuls read; 0: these kernels have none. */
+size_t tt_model_packed_bytes(const tt_shape *shape, const tt_params *params, const tt_ops *ops);
+/* Scratch extents for tt_kernels_workspace; packed: the model will keep weights packed. */
+tt_extents tt_model_extents(const tt_shape *shape, int64_t B, int64_t T, bool packed);
 
 /* Multiply-add FLOPs (2 per pair) of one token, forward plus backward: 6 * matmul weights (head
  * included) + 6 * L * C * T. */
 double tt_model_flops_per_token(const tt_shape *shape, const tt_params *params);
 
 /* weights[N] act, borrowed; gradient[N] float, borrowed, NULL for evaluation only; ctx borrowed;
- * activations are taken from arena. */
+ * activations are taken from arena. With `packed`, an arena too, packed forms are kept and taken
+ * from it, and tt_model_pack comes before the first pass; NULL: each matmul packs for itself. */
 tt_code tt_model_open(tt_model **model, const tt_shape *shape, const tt_params *params, tt_ctx *ctx,
                       const void *weights, float *gradient, int64_t B, int64_t T, tt_arena *arena,
-                      tt_err *err);
+                      tt_arena *packed, tt_err *err);
 void tt_model_close(tt_model *model);
+
+/* Packs the weights as they are now; does nothing in a model that keeps none packed. */
+void tt_model_pack(tt_model *model);
 
 typedef void (*tt_grad_ready)(void *user, int stage); /* stage's gradient is final */
 
@@ -61,7 +68,8 @@ void tt_model_train(tt_model *model, const int32_t *token, const int32_t *target
 void tt_model_eval(tt_model *model, const int32_t *token, const int32_t *target, int64_t B,
                    int64_t T, tt_loss *loss);
 
-/* Logits of the token after token[n], n <= T of open: logits[vocab_used] float. */
+/* Logits of the token after token[n], n <= T of open: logits[V] float, of which the first vocab_used
+ * belong to ids that exist. */
 void tt_model_next(tt_model *model, const int32_t *token, int64_t n, float *logits);
 
 #endif

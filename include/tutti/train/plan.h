@@ -20,6 +20,7 @@
 /* The components of memory, in the order in which they are printed. */
 typedef enum tt_component {
     TT_MEM_WEIGHTS,     /* act, whole vector */
+    TT_MEM_PACKED,      /* the matrices again, as the matmuls read them */
     TT_MEM_GRADIENTS,   /* FP32, whole vector */
     TT_MEM_OPTIMIZER,   /* FP32 master, m, v of the rank's shard */
     TT_MEM_ACTIVATIONS, /* of one micro-batch, and what backward needs */

@@ -1,7 +1,8 @@
 /* trainer.h: everything a run holds, from start-up to the last step.
  *
- * Invariant: between steps, weights[] on every rank are the rounded masters, and (config, tensors,
- * progress) determine all later steps; that is what the state table (state.h) saves.
+ * Invariant: between steps, weights[] on every rank are the rounded masters, the model's packed forms
+ * are those of weights[], and (config, tensors, progress) determine all later steps; that is what the
+ * state table (state.h) saves.
  *
  * Reads the configuration and the token files; next: train/step.h. */
 #ifndef TUTTI_TRAIN_TRAINER_H
