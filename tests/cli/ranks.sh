@@ -38,6 +38,19 @@ trained "ZeRO 1" 4 zero-1 "${documents[@]}" memory.zero=1
 trained "ZeRO 0" 4 zero-0 "${documents[@]}" memory.zero=0
 same_state "ZeRO 0 and 1 are the same to the bit" "$(checkpoint zero-0 6)" "$(checkpoint zero-1 6)"
 
+# The same run twice is the same to the bit: nothing depends on time, addresses or which thread was first.
+# Neither does it matter whether packed weights are kept.
+for compute in fp32 bf16; do
+    twice=("${documents[@]}" batch.micro=3 run.threads=2 "precision.compute=$compute")
+    trained "first run, $compute" 2 "once-$compute" "${twice[@]}"
+    trained "second run, $compute" 2 "twice-$compute" "${twice[@]}"
+    same_state "two runs are the same to the bit, $compute" "$(checkpoint once-$compute 6)" \
+        "$(checkpoint twice-$compute 6)"
+    trained "no packed weights, $compute" 2 "bare-$compute" "${twice[@]}" memory.pack_weights=false
+    same_state "packed weights or not, $compute" "$(checkpoint once-$compute 6)" \
+        "$(checkpoint bare-$compute 6)"
+done
+
 # Fewer pieces of 64 elements than ranks: some ranks own nothing.
 narrow=(model.channels=2 model.heads=1 model.layers=1 model.ffn=1 model.vocab=257 model.context=4)
 trained "narrow model" 1 narrow-1 "${narrow[@]}"

@@ -1,7 +1,7 @@
 /* test_invariants.c: what layout must not change, bit for bit, for every table.
  *
  * A miniature step runs every operation on B sequences, then again in other ways: on 1, 2 and 3
- * threads; sequence by sequence, as another micro-batch size or rank count would. Outputs per row
+ * threads, with packed weights; sequence by sequence, as another micro-batch size or rank count would. Outputs per row
  * must agree in every bit, and so must accumulators, because leaves are added in order. Dropout is
  * on: masks belong to samples, not to places in a batch. */
 #include "kernels/kernels_impl.h"
@@ -148,17 +148,13 @@ static void layouts(rig *r)
         arrays whole, other;
         open_arrays(r, &whole, T, false);
         step(r, &whole, 0, B);
-        open_arrays(r, &other, T, true);
-        step(r, &other, 0, B);
-        assert_same(r, &whole, &other, "with packed weights");
-        close_arrays(&other);
         for (int threads = 1; threads <= 3; threads += 2) {
             rig team;
             const char *isa = r->ops.isa;
             rig_open(&team, r->ops.format, isa, threads);
             open_arrays(&team, &other, T, threads > 1);
             step(&team, &other, 0, B);
-            assert_same(r, &whole, &other, threads == 1 ? "on 1 thread" : "on 3 threads");
+            assert_same(r, &whole, &other, threads == 1 ? "on 1 thread" : "on 3 threads, packed");
             close_arrays(&other);
             rig_close(&team);
         }

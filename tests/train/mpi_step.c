@@ -378,6 +378,49 @@ START_TEST(more_ranks_than_pieces)
 }
 END_TEST
 
+/* How often weights were packed by the trainer whose table this stands in. */
+static int packs;
+static void (*real_pack)(tt_ctx *ctx, void *packed, const void *w, int64_t N, int64_t K);
+
+static void counting_pack(tt_ctx *ctx, void *packed, const void *w, int64_t N, int64_t K)
+{
+    packs++;
+    real_pack(ctx, packed, w, N, K);
+}
+
+/* Four matrices a block and the head, after every update, whatever K; not after a step that was
+ * skipped. The bits are those of matmuls that pack for themselves. */
+START_TEST(weights_are_packed_once_a_step)
+{
+    enum { MATRICES = 4 * 2 + 1 };
+    tt_config config = tiny_config("pack");
+    tt_trainer kept, not_kept;
+    tt_record record;
+    set(&config, "precision.compute", _i == 0 ? "fp32" : "bf16");
+    set(&config, "model.dropout", "0.1");
+    set(&config, "batch.accumulate", "3");
+    open_trainer(&kept, &config, &tt_test_world);
+    set(&config, "memory.pack_weights", "false");
+    open_trainer(&not_kept, &config, &tt_test_world);
+    const int each = kept.print.plan.bytes[TT_MEM_PACKED] > 0 ? MATRICES : 0;
+    packs = 0;
+    real_pack = kept.print.ops.pack;
+    kept.print.ops.pack = counting_pack;
+    for (int i = 0; i < STEPS; i++) {
+        step_once(&kept, &record);
+        step_once(&not_kept, &record);
+        ck_assert_int_eq(packs, each * (i + 1));
+    }
+    ck_assert(everywhere(same_state(&kept, &not_kept)));
+    tt_err err;
+    ck_assert_int_eq(tt_fault_parse("nan_grad:rank=0,step=6", &kept.fault, &err), TT_OK);
+    step_once(&kept, &record);
+    ck_assert(everywhere(record.skipped && packs == each * STEPS));
+    tt_trainer_close(&kept);
+    tt_trainer_close(&not_kept);
+}
+END_TEST
+
 static Suite *make_suite(void)
 {
     Suite *suite = suite_create("train/step");
@@ -386,6 +429,7 @@ static Suite *make_suite(void)
     tcase_add_unchecked_fixture(tests, open_folder, close_folder);
     tcase_add_loop_test(tests, any_split_learns_the_same, 0, 3);
     tcase_add_loop_test(tests, zero_stages_agree_bit_for_bit, 0, 2);
+    tcase_add_loop_test(tests, weights_are_packed_once_a_step, 0, 2);
     tcase_add_test(tests, identical_micro_batches_have_the_gradient_of_one);
     tcase_add_loop_test(tests, wire_is_what_the_plan_says_whatever_K, 0, 4);
     tcase_add_loop_test(tests, non_finite_gradient_is_skipped_by_all, 0, 4);
