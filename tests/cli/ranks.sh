@@ -41,14 +41,14 @@ same_state "ZeRO 0 and 1 are the same to the bit" "$(checkpoint zero-0 6)" "$(ch
 # The same run twice is the same to the bit: nothing depends on time, addresses or which thread was first.
 # Neither does it matter whether packed weights are kept.
 for compute in fp32 bf16; do
-    twice=("${documents[@]}" batch.micro=3 run.threads=2 "precision.compute=$compute")
+    twice=("${documents[@]}" batch.micro=6 run.threads=2 run.steps=2 "precision.compute=$compute")
     trained "first run, $compute" 2 "once-$compute" "${twice[@]}"
     trained "second run, $compute" 2 "twice-$compute" "${twice[@]}"
-    same_state "two runs are the same to the bit, $compute" "$(checkpoint once-$compute 6)" \
-        "$(checkpoint twice-$compute 6)"
+    same_state "two runs are the same to the bit, $compute" "$(checkpoint once-$compute 2)" \
+        "$(checkpoint twice-$compute 2)"
     trained "no packed weights, $compute" 2 "bare-$compute" "${twice[@]}" memory.pack_weights=false
-    same_state "packed weights or not, $compute" "$(checkpoint once-$compute 6)" \
-        "$(checkpoint bare-$compute 6)"
+    same_state "packed weights or not, $compute" "$(checkpoint once-$compute 2)" \
+        "$(checkpoint bare-$compute 2)"
 done
 
 # Fewer pieces of 64 elements than ranks: some ranks own nothing.
