@@ -54,7 +54,7 @@ static tt_code open_all(tt_attention *w, const tt_bench *bench, const tt_teams *
     TT_TRY(tt_shape_resolve(&w->shape, &bench->config, 0, err));
     const tt_shape *s = &w->shape;
     const int64_t micro = tt_max(bench->config.batch.micro, 1);
-    tt_extents extents = tt_model_extents(s, micro, s->T);
+    tt_extents extents = tt_model_extents(s, micro, s->T, true);
     make_cases(s, extents.rows, c);
     int64_t wide = 0, narrow = 0, sums = 0, most = 0;
     for (int i = 0; i < CASES; i++) {

@@ -50,6 +50,9 @@ typedef struct tt_gemm_mean {
 
 typedef struct tt_gemm {
     tt_bed bed;
+    tt_arena arena;
+    void
+        *packed; /* the arena's: packed form of any of the weights; NULL: these kernels have none */
     tt_teams teams;
     const tt_rival *other; /* NULL: this build has none */
     void *work[TT_TEAMS];  /* the rival's, by team */
@@ -117,8 +120,14 @@ static tt_code open_all(tt_gemm *w, const tt_bench *bench, tt_matmul shape[SHAPE
 {
     tt_code rc = TT_OK;
     int64_t in = 0, weights = 0, result = 0;
-    tt_extents e = {
-        .rows = 1, .tokens = 1, .channels = 1, .ffn = 1, .vocab = 1, .heads = 1, .head_size = 1};
+    tt_extents e = {.rows = 1,
+                    .tokens = 1,
+                    .channels = 1,
+                    .ffn = 1,
+                    .vocab = 1,
+                    .heads = 1,
+                    .head_size = 1,
+                    .packed = true};
     TT_TRY(make_shapes(bench, shape, count, err));
     for (int i = 0; i < *count; i++) {
         const tt_matmul *m = &shape[i];
@@ -132,6 +141,15 @@ static tt_code open_all(tt_gemm *w, const tt_bench *bench, tt_matmul shape[SHAPE
     e.channels = e.vocab = e.ffn;
     TT_TRY(
         tt_bed_open(&w->bed, tt_bench_format(bench), &e, w->teams.most, in, weights, result, err));
+    size_t bytes = 0;
+    for (int i = 0; i < *count; i++) {
+        const size_t one = w->bed.ops.packed_bytes(shape[i].N, shape[i].K);
+        bytes = one > bytes ? one : bytes;
+    }
+    if (bytes > 0) {
+        TT_TRY(tt_arena_open(&w->arena, "packed", tt_arena_cost(bytes), err));
+        w->packed = tt_arena_take(&w->arena, bytes);
+    }
     w->value = tt_alloc(tt_mul(3 * TT_TEAMS, bench->repeat), sizeof *w->value, err);
     if (!w->value) {
         rc = err->code;
@@ -146,17 +164,19 @@ out:
 }
 
 /* Seconds of one of `times` matmuls in a row. */
-static double run_gemm(tt_bed *bed, int variant, const tt_matmul *m, int64_t times)
+static double run_gemm(tt_gemm *work, int variant, const tt_matmul *m, int64_t times)
 {
+    tt_bed *bed = &work->bed;
     tt_ctx *ctx = &bed->ctx;
+    const tt_weight w = {.w = bed->b, .packed = work->packed};
     const double start = tt_seconds();
     for (int64_t i = 0; i < times; i++) {
         if (variant == TT_NT) {
-            ctx->ops->gemm_nt(ctx, bed->c, bed->a, bed->b, NULL, m->M, m->N, m->K);
+            ctx->ops->gemm_nt(ctx, bed->c, bed->a, &w, NULL, m->M, m->N, m->K);
         } else if (variant == TT_NN) {
-            ctx->ops->gemm_nn(ctx, bed->c, bed->a, bed->b, m->M, m->N, m->K);
+            ctx->ops->gemm_nn(ctx, bed->c, bed->a, &w, NULL, m->M, m->N, m->K);
         } else {
-            ctx->ops->gemm_tn(ctx, bed->c, bed->a, bed->b, m->M, m->N, m->K, m->leaf);
+            ctx->ops->gemm_tn(ctx, bed->c, NULL, bed->a, bed->b, m->M, m->N, m->K, m->leaf);
         }
     }
     return fmax(tt_seconds() - start, 1e-9) / (double)times;
@@ -170,6 +190,9 @@ static tt_code measure(tt_gemm *w, int variant, const tt_matmul *m, int64_t repe
     const double flops = 2.0 * (double)m->M * (double)m->N * (double)m->K;
     int64_t times[TT_TEAMS];
     memset(bed->c, 0, tt_bytes(tt_mul(m->N, m->K), sizeof *bed->c)); /* tn adds to it */
+    if (w->packed) {
+        bed->ops.pack(&bed->ctx, w->packed, bed->b, m->N, m->K);
+    }
     for (int t = 0; t < w->teams.count; t++) {
         const tt_product product = {variant, m->M, m->N, m->K};
         tt_bed_team(bed, w->teams.threads[t]);
@@ -177,8 +200,8 @@ static tt_code measure(tt_gemm *w, int variant, const tt_matmul *m, int64_t repe
             TT_TRY(w->other->open(&w->work[t], &product, bed->ops.format, err));
             TT_TRY(w->other->run(w->work[t], 1, err)); /* not counted */
         }
-        double once = run_gemm(bed, variant, m, 1); /* not counted */
-        once = once < 0.002 ? run_gemm(bed, variant, m, 1) : once;
+        double once = run_gemm(w, variant, m, 1); /* not counted */
+        once = once < 0.002 ? run_gemm(w, variant, m, 1) : once;
         times[t] = (int64_t)fmax(1, 0.002 / once);
     }
     for (int64_t i = 0; i < repeat; i++) {
@@ -186,7 +209,7 @@ static tt_code measure(tt_gemm *w, int variant, const tt_matmul *m, int64_t repe
             const tt_gemm_rounds *r = &w->rounds[t];
             tt_bed_team(bed, w->teams.threads[t]);
             const double before = tt_bed_peak(bed);
-            r->seconds[i] = run_gemm(bed, variant, m, times[t]);
+            r->seconds[i] = run_gemm(w, variant, m, times[t]);
             r->of_peak[i] = flops / r->seconds[i] / ((before + tt_bed_peak(bed)) / 2);
             if (w->other) {
                 const double start = tt_seconds();
@@ -337,6 +360,7 @@ tt_code tt_bench_gemm(tt_bench *bench, tt_err *err)
     print_means(&w, bench);
 out:
     free(w.value);
+    tt_arena_close(&w.arena);
     tt_bed_close(&w.bed);
     return rc;
 }

@@ -2,7 +2,8 @@
  *
  * Invariant: every operation has a phase (a new one does not compile without), every second of a
  * kernel is in one phase, and what no clock saw is the rest, so the shares add up to the step.
- * Matmuls that the head makes are called by a kernel: they are the head's. */
+ * Matmuls that the head makes are called by a kernel: they are the head's. What a matmul does to its
+ * sums on the way out (bias, GELU, residual, dropout) is the matmul's time. */
 #include <math.h>
 #include <string.h>
 
@@ -18,9 +19,7 @@ typedef enum tt_phase {
     PHASE_LAST_PRODUCT = PHASE_ATTENTION_GRAD, /* all after it is outside matmul and attention */
     PHASE_HEAD_LOSS,
     PHASE_NORM,
-    PHASE_GELU,
-    PHASE_RESIDUAL,
-    PHASE_BIAS_GRAD,
+    PHASE_DROPOUT,
     PHASE_EMBED,
     PHASE_SUM_SQUARES,
     PHASE_ADAMW,
@@ -43,9 +42,7 @@ static const char *const phase_names[PHASES] = {
     [PHASE_ATTENTION_GRAD] = "attention backward",
     [PHASE_HEAD_LOSS] = "head softmax and loss",
     [PHASE_NORM] = "norm",
-    [PHASE_GELU] = "gelu",
-    [PHASE_RESIDUAL] = "residual and dropout",
-    [PHASE_BIAS_GRAD] = "bias gradient",
+    [PHASE_DROPOUT] = "dropout gradient",
     [PHASE_EMBED] = "embedding",
     [PHASE_SUM_SQUARES] = "sum of squares",
     [PHASE_ADAMW] = "adamw",
@@ -69,14 +66,11 @@ enum {
     PHASE_OF_gemm_tn = PHASE_WEIGHT_GRAD,
     PHASE_OF_attention = PHASE_ATTENTION,
     PHASE_OF_attention_grad = PHASE_ATTENTION_GRAD,
-    PHASE_OF_residual = PHASE_RESIDUAL,
-    PHASE_OF_residual_grad = PHASE_RESIDUAL,
-    PHASE_OF_gelu = PHASE_GELU,
-    PHASE_OF_gelu_grad = PHASE_GELU,
-    PHASE_OF_bias_grad = PHASE_BIAS_GRAD,
+    PHASE_OF_residual_grad = PHASE_DROPOUT,
     PHASE_OF_head_loss = PHASE_HEAD_LOSS,
     PHASE_OF_sum_squares = PHASE_SUM_SQUARES,
     PHASE_OF_adamw = PHASE_ADAMW,
+    PHASE_OF_pack = PHASE_PACK,
     PHASE_OF_to_act = PHASE_CONVERT,
     PHASE_OF_from_act = PHASE_CONVERT,
     PHASE_OF_peak = PHASE_PEAK,

@@ -68,6 +68,9 @@ static double triangle(int64_t B, int64_t T, int64_t H, int64_t D)
         end(ctx, &l, TT_OP_##name, flops); \
     }
 
+TIMED(pack, (tt_ctx * ctx, void *packed, const void *w, int64_t N, int64_t K),
+      (ctx, packed, w, N, K), 0)
+
 TIMED(embed,
       (tt_ctx * ctx, void *x, const void *wte, const void *wpe, const int32_t *token, int64_t B,
        int64_t T, int64_t C, const tt_dropout *drop),
@@ -79,12 +82,12 @@ TIMED(norm,
       (ctx, y, mean, rstd, x, gain, bias, M, C), 0)
 
 TIMED(gemm_nt,
-      (tt_ctx * ctx, void *y, const void *x, const void *w, const void *bias, int64_t M, int64_t N,
-       int64_t K),
-      (ctx, y, x, w, bias, M, N, K), product(M, N, K))
+      (tt_ctx * ctx, void *y, const void *x, const tt_weight *w, const tt_epilogue *e, int64_t M,
+       int64_t N, int64_t K),
+      (ctx, y, x, w, e, M, N, K), product(M, N, K))
 
 TIMED(gemm_nt_f32,
-      (tt_ctx * ctx, float *y, const void *x, const void *w, int64_t M, int64_t N, int64_t K),
+      (tt_ctx * ctx, float *y, const void *x, const tt_weight *w, int64_t M, int64_t N, int64_t K),
       (ctx, y, x, w, M, N, K), product(M, N, K))
 
 TIMED(attention,
@@ -92,22 +95,12 @@ TIMED(attention,
        int64_t G, int64_t D, int64_t T_max, const tt_dropout *drop),
       (ctx, o, lse, qkv, B, T, H, G, D, T_max, drop), 2 * triangle(B, T, H, D))
 
-TIMED(residual,
-      (tt_ctx * ctx, void *y, const void *a, const void *b, int64_t B, int64_t T, int64_t C,
-       const tt_dropout *drop),
-      (ctx, y, a, b, B, T, C, drop), 0)
-
-TIMED(gelu, (tt_ctx * ctx, void *y, const void *x, int64_t n), (ctx, y, x, n), 0)
-
 TIMED(head_loss,
       (tt_ctx * ctx, double *loss_sum, int64_t *count, float *row_loss, void *dx, float *gw,
-       const void *x, const void *w, const int32_t *target, int64_t M, int64_t V,
+       const void *x, const tt_weight *w, const int32_t *target, int64_t M, int64_t V,
        int64_t vocab_used, int64_t C, int64_t leaf, float scale),
       (ctx, loss_sum, count, row_loss, dx, gw, x, w, target, M, V, vocab_used, C, leaf, scale),
       (dx != NULL ? 3 : 1) * product(M, V, C))
-
-TIMED(gelu_grad, (tt_ctx * ctx, void *dx, const void *dy, const void *x, int64_t n),
-      (ctx, dx, dy, x, n), 0)
 
 TIMED(residual_grad,
       (tt_ctx * ctx, void *db, const void *dy, int64_t B, int64_t T, int64_t C,
@@ -115,16 +108,14 @@ TIMED(residual_grad,
       (ctx, db, dy, B, T, C, drop), 0)
 
 TIMED(gemm_nn,
-      (tt_ctx * ctx, void *dx, const void *dy, const void *w, int64_t M, int64_t N, int64_t K),
-      (ctx, dx, dy, w, M, N, K), product(M, N, K))
+      (tt_ctx * ctx, void *dx, const void *dy, const tt_weight *w, const tt_epilogue *e, int64_t M,
+       int64_t N, int64_t K),
+      (ctx, dx, dy, w, e, M, N, K), product(M, N, K))
 
 TIMED(gemm_tn,
-      (tt_ctx * ctx, float *gw, const void *dy, const void *x, int64_t M, int64_t N, int64_t K,
-       int64_t leaf),
-      (ctx, gw, dy, x, M, N, K, leaf), product(M, N, K))
-
-TIMED(bias_grad, (tt_ctx * ctx, float *gb, const void *dy, int64_t M, int64_t N, int64_t leaf),
-      (ctx, gb, dy, M, N, leaf), 0)
+      (tt_ctx * ctx, float *gw, float *gb, const void *dy, const void *x, int64_t M, int64_t N,
+       int64_t K, int64_t leaf),
+      (ctx, gw, gb, dy, x, M, N, K, leaf), product(M, N, K))
 
 TIMED(norm_grad,
       (tt_ctx * ctx, void *dx, float *ggain, float *gbias, const void *dy, const void *x,

@@ -32,9 +32,10 @@ typedef struct head {
 
 static void run_head(rig *r, const void *x, const void *w, const int32_t *target, head *h)
 {
+    const tt_weight weight = {.w = w};
     memset(h, 0, sizeof *h);
-    r->ctx.ops->head_loss(&r->ctx, &h->loss, &h->count, NULL, h->dx, h->gw, x, w, target, M, V, V,
-                          K, LEAF, 1.0f);
+    r->ctx.ops->head_loss(&r->ctx, &h->loss, &h->count, NULL, h->dx, h->gw, x, &weight, target, M,
+                          V, V, K, LEAF, 1.0f);
 }
 
 /* A kernel made of kernels: its products are rows of their own, and no second counts twice. */
