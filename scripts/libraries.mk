@@ -21,7 +21,7 @@ ifeq ($(origin LIBS),undefined)
 MISSING += $(if $(HDF5_PC),,parallel HDF5;) $(if $(BLAS_PC),,OpenBLAS;) $(if $(YAML_PC),,libyaml;)
 endif
 ifneq ($(DNNL),)
-MISSING += $(if $(shell echo '\043include <dnnl.h>' | $(CC) -E - >/dev/null 2>&1 && echo y),,oneDNN (libdnnl-dev);)
+MISSING += $(if $(shell echo '\043include <dnnl.h>' | $(CC) -E - >/dev/null 2>&1 && echo y),,oneDNN (scripts/setup.sh --bench);)
 endif
 ifeq ($(origin CHECK_LIBS),undefined)
 TESTS_MISSING := $(if $(call pick,check),,the Check test library;)

@@ -3,6 +3,7 @@
 #
 #   scripts/setup.sh           to build, run and test
 #   scripts/setup.sh --dev     also what `make lint` uses
+#   scripts/setup.sh --bench   also what `make DNNL=1` uses: a library to measure beside, never needed
 #   scripts/setup.sh --check   installs nothing; says what is missing, exit 1 when something is
 #
 # Looks for each thing itself (a program, a pkg-config name, a header), not for a package, so what
@@ -27,6 +28,7 @@ run      program:gnuplot               gnuplot-nox           gnuplot            
 dev      program:clang-format          clang-format          clang-tools-extra     llvm               clang-format
 dev      program:cppcheck              cppcheck              cppcheck              cppcheck           cppcheck
 dev      program:shellcheck            shellcheck            ShellCheck            -                  shellcheck
+bench    header:dnnl.h                 libdnnl-dev           onednn-devel          onednn             onednn
 '
 
 say() { printf 'setup: %s\n' "$*" >&2; }
@@ -103,13 +105,14 @@ check=
 for argument in "$@"; do
     case $argument in
     --dev) sets='run dev' ;;
+    --bench) sets='run bench' ;;
     --check) check=1 ;;
     -h | --help)
         sed -n '2,/^set -/s/^# \{0,1\}//p' "$0"
         exit 0
         ;;
     *)
-        say "unknown argument '$argument'; use --check, --dev or --help"
+        say "unknown argument '$argument'; use --check, --dev, --bench or --help"
         exit 2
         ;;
     esac

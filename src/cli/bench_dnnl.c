@@ -63,7 +63,7 @@ static tt_code describe(dnnl_memory_desc_t *desc, int64_t rows, int64_t columns,
                  "describe a matrix", err);
 }
 
-/* The operands as they lie in memory. The product is src [rows, inner] times weights [inner, columns]. */
+/* The operands as they lie in memory: src [rows, inner], weights [inner, columns]. */
 static tt_code describe_all(dnnl_memory_desc_t desc[OPERANDS], const tt_product *p,
                             dnnl_data_type_t type, tt_err *err)
 {
