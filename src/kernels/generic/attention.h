@@ -3,12 +3,23 @@
  *     s[t,j] = q[t] . k[j] / sqrt(D), j <= t;  lse[t] = log sum_j exp(s[t,j])
  *     o[t]   = sum_j p[t,j] mask[t,j] v[j],    p[t,j] = exp(s[t,j] - lse[t])
  *
- * One task is one head of one sequence. Its keys and values are widened to FP32 once, then QUERIES
- * rows of scores at a time are made, turned into probabilities and multiplied with the values. The
- * scores of QUERIES rows are all that is ever stored of the T x T square, and above the diagonal
- * only what shares a square of QUERIES with it is computed; it is set to zero, which adds nothing.
+ * The T x T square is cut into blocks of SIDE queries by SIDE keys, and only blocks on or below the
+ * diagonal are visited. A block of scores is made turned, s[key, query], a panel of queries at a
+ * time, so that what softmax does to a query it does to a vector of queries at once, without sums
+ * across a vector. Softmax is online: a query keeps the greatest score so far (top), the sum of
+ * exp(s - top) and its output relative to top, and is rescaled when a block raises top.
  *
- * Scratch belongs to the thread: the layout is given by a walk over one block of floats, which
+ * One task is a few blocks of queries of one key-value head (several query heads, where they share
+ * keys). It goes over the keys once, packs a block of them and lets each of its blocks of queries
+ * see it. So scratch depends on D alone, and tasks are many however few the heads.
+ *
+ * Invariant: the operations of row t and their order follow from t and constants. What a block holds
+ * beyond T or above the diagonal is zero before it meets anything.
+ *
+ * What is multiplied, and how, is attention_fp32.h, or an instruction set's own: it defines the same
+ * names and ATTENTION_OPERANDS, and then includes this.
+ *
+ * Scratch belongs to the thread: the layout is given by a walk over one block of bytes, which
  * measures when its base is NULL. */
 #ifndef TUTTI_KERNELS_GENERIC_ATTENTION_H
 #define TUTTI_KERNELS_GENERIC_ATTENTION_H
@@ -17,197 +28,276 @@
 
 #include "kernels/generic/dropout.h"
 #include "kernels/generic/exp.h"
-#include "kernels/generic/multiply.h"
+#ifndef ATTENTION_OPERANDS
+#include "kernels/generic/attention_fp32.h"
+#endif
 
-enum { QUERIES = 32 }; /* a multiple of STRIP and PANEL that divides BLOCK */
+enum {
+    UNITS = 8,  /* blocks of queries in a task of forward */
+    SLICE = 24, /* rows of a product that share one bound at the diagonal; a multiple of TALL */
+};
 
-typedef struct attention_scratch {
-    int64_t T, D;                 /* padded: T to QUERIES, D to PANEL */
-    int64_t row;                  /* floats in a row of scores: T padded to BLOCK */
-    float *k_turned;              /* panels of k^T [D, T] */
-    float *v;                     /* panels of v [T, D] (forward) or of v^T [D, T] (backward) */
-    float *q;                     /* rows of q / sqrt(D) [QUERIES, D] */
-    float *s, *mask;              /* [QUERIES, row], [row] */
-    float *out;                   /* [QUERIES, D]: o or dq */
-    float *k;                     /* the rest backward only: panels of k [T, D] */
-    float *dk, *dv;               /* [T, D] */
-    float *ds;                    /* [QUERIES, row] */
-    float *d_o;                   /* rows of do [QUERIES, D] */
-    float *q_panels, *d_o_panels; /* panels of [QUERIES, D] */
-    size_t bytes;                 /* of all */
-} attention_scratch;
+/* The arguments, and what follows from them. */
+typedef struct attention_call {
+    const act *qkv;
+    int64_t T, H, G, D, T_max;
+    int64_t stride;       /* from token to token in qkv */
+    int64_t width, depth; /* D padded: to PANEL, to PAIR */
+    float scale;          /* 1 / sqrt(D) */
+    const tt_dropout *drop;
+} attention_call;
 
-static inline float *attention_take(attention_scratch *s, unsigned char *base, int64_t floats)
+static inline attention_call attention_call_of(const void *qkv, int64_t T, int64_t H, int64_t G,
+                                               int64_t D, int64_t T_max, const tt_dropout *drop)
 {
-    float *here = base == NULL ? NULL : (void *)(base + s->bytes);
-    s->bytes += tt_padded(tt_bytes(floats, sizeof(float)));
+    return (attention_call){.qkv = qkv,
+                            .T = T,
+                            .H = H,
+                            .G = G,
+                            .D = D,
+                            .T_max = T_max,
+                            .stride = (H + 2 * G) * D,
+                            .width = tt_round_up(D, PANEL),
+                            .depth = tt_round_up(D, PAIR),
+                            .scale = 1 / sqrtf((float)D),
+                            .drop = dropout_on(drop) ? drop : NULL};
+}
+
+/* Head `at` of token t of sequence b; heads count q.. k.. v.. */
+static inline const act *attention_head(const attention_call *c, int64_t b, int64_t t, int64_t at)
+{
+    return c->qkv + (b * c->T + t) * c->stride + at * c->D;
+}
+
+/* The next `count` elements of `size` bytes of a block that is handed out from its front. */
+static inline void *attention_take(unsigned char *base, size_t *used, int64_t count, size_t size)
+{
+    void *here = base == NULL ? NULL : base + *used;
+    *used += tt_padded(tt_bytes(count, size));
     return here;
 }
 
-static inline attention_scratch attention_layout(unsigned char *base, int64_t T, int64_t D,
-                                                 bool backward)
+typedef struct attention_scratch {
+    operand *k, *v;       /* a block of keys: [SIDE, width] along D, and down the keys */
+    operand *p;           /* weights of a block, down the keys; may be s itself */
+    float *s;             /* [SIDE, SIDE]: key, query */
+    float *mask;          /* [SIDE, PANEL] */
+    operand *q;           /* [UNITS][depth, SIDE] down D */
+    float *o, *top, *sum; /* [UNITS][SIDE, width], [UNITS][SIDE] */
+    size_t bytes;         /* of all */
+} attention_scratch;
+
+static inline attention_scratch attention_layout(unsigned char *base, int64_t D)
 {
-    attention_scratch s = {
-        .T = tt_round_up(T, QUERIES), .D = tt_round_up(D, PANEL), .row = tt_round_up(T, BLOCK)};
-    s.k_turned = attention_take(&s, base, s.T * s.D);
-    s.v = attention_take(&s, base, s.T * s.D);
-    s.q = attention_take(&s, base, QUERIES * s.D);
-    s.s = attention_take(&s, base, QUERIES * s.row);
-    s.mask = attention_take(&s, base, s.row);
-    s.out = attention_take(&s, base, QUERIES * s.D);
-    if (backward) {
-        s.k = attention_take(&s, base, s.T * s.D);
-        s.dk = attention_take(&s, base, s.T * s.D);
-        s.dv = attention_take(&s, base, s.T * s.D);
-        s.ds = attention_take(&s, base, QUERIES * s.row);
-        s.d_o = attention_take(&s, base, QUERIES * s.D);
-        s.q_panels = attention_take(&s, base, QUERIES * s.D);
-        s.d_o_panels = attention_take(&s, base, QUERIES * s.D);
-    }
-    return s;
+    int64_t width = tt_round_up(D, PANEL);
+    attention_scratch a = {0};
+    a.k = attention_take(base, &a.bytes, SIDE * width, sizeof *a.k);
+    a.v = attention_take(base, &a.bytes, SIDE * width, sizeof *a.v);
+    a.s = attention_take(base, &a.bytes, SIDE * SIDE, sizeof *a.s);
+    a.p = PAIR == 1 ? (void *)a.s : attention_take(base, &a.bytes, SIDE * SIDE, sizeof *a.p);
+    a.mask = attention_take(base, &a.bytes, SIDE * PANEL, sizeof *a.mask);
+    a.q = attention_take(base, &a.bytes, UNITS * SIDE * width, sizeof *a.q);
+    a.o = attention_take(base, &a.bytes, UNITS * SIDE * width, sizeof *a.o);
+    a.top = attention_take(base, &a.bytes, UNITS * SIDE, sizeof *a.top);
+    a.sum = attention_take(base, &a.bytes, UNITS * SIDE, sizeof *a.sum);
+    return a;
 }
 
-static inline attention_scratch attention_scratch_of(tt_ctx *ctx, int64_t T, int64_t D,
-                                                     bool backward)
+/* to out, down the columns of x: x^T[depth, SIDE], from rows [count, width] along D; zero up to a whole
+ * panel. A word is PAIR neighbours along D. */
+static inline void attention_turn(operand *restrict to, const operand *restrict x, int64_t width,
+                                  int64_t count, int64_t depth)
 {
-    size_t each = attention_layout(NULL, T, D, backward).bytes;
-    return attention_layout(ctx->workspace + each * (size_t)tt_thread_id(), T, D, backward);
-}
-
-static inline size_t attention_bytes(const tt_extents *extents, int threads)
-{
-    return attention_layout(NULL, extents->tokens, extents->head_size, true).bytes *
-           (size_t)threads;
-}
-
-/* a[room, D] out = rows of x times scale, zero from row `count` on. */
-static inline void attention_rows(float *restrict a, const act *restrict x, int64_t stride,
-                                  int64_t count, int64_t room, int64_t D, float scale)
-{
-    for (int64_t i = 0; i < room; i++) {
-        for (int64_t d = 0; d < D; d++) {
-            a[i * D + d] = i < count ? f32_of_act(x[i * stride + d]) * scale : 0;
-        }
-    }
-}
-
-/* b out = panels of the same as [room, D] padded to whole panels. */
-static inline void attention_panels(float *restrict b, const act *restrict x, int64_t stride,
-                                    int64_t count, int64_t room, int64_t D, float scale)
-{
-    for (int64_t panel = 0; panel < D; panel += PANEL, b += room * PANEL) {
-        int64_t width = tt_min(PANEL, D - panel);
-        for (int64_t i = 0; i < room; i++) {
-            for (int64_t d = 0; d < PANEL; d++) {
-                bool inside = i < count && d < width;
-                b[i * PANEL + d] = inside ? f32_of_act(x[i * stride + panel + d]) * scale : 0;
+    for (int64_t i = 0; i < tt_round_up(count, PANEL); i++) {
+        for (int64_t d = 0; d < depth; d += PAIR) {
+            uint32_t word = 0;
+            if (i < count) {
+                memcpy(&word, x + i * width + d, sizeof word);
             }
+            memcpy(to + d * SIDE + i * PAIR, &word, sizeof word);
         }
     }
 }
 
-/* b out = panels of x^T as [D, room]. */
-static inline void attention_panels_turned(float *restrict b, const act *restrict x, int64_t stride,
-                                           int64_t count, int64_t room, int64_t D)
-{
-    for (int64_t panel = 0; panel < room; panel += PANEL, b += D * PANEL) {
-        for (int64_t j = 0; j < PANEL; j++) {
-            bool inside = panel + j < count;
-            const act *row = x + (inside ? (panel + j) * stride : 0);
-            for (int64_t d = 0; d < D; d++) {
-                b[d * PANEL + j] = inside ? f32_of_act(row[d]) : 0;
-            }
-        }
-    }
-}
-
-/* y out = the first `count` rows and D columns of f[.., stride_f] times scale. */
+/* y[count, D] out = f[count, width] times factor[count] (NULL: 1) times scale. */
 static inline void attention_store(act *restrict y, int64_t stride, const float *restrict f,
-                                   int64_t stride_f, int64_t count, int64_t D, float scale)
+                                   int64_t width, const float *restrict factor, int64_t count,
+                                   int64_t D, float scale)
 {
     for (int64_t i = 0; i < count; i++) {
+        float by = factor != NULL ? factor[i] * scale : scale;
         for (int64_t d = 0; d < D; d++) {
-            y[i * stride + d] = act_of_f32(f[i * stride_f + d] * scale);
+            y[i * stride + d] = act_of_f32(f[i * width + d] * by);
         }
     }
 }
 
-/* s[count padded to BLOCK] inout: scores become exp(s - max), zero beyond count. Returns the log of
- * the sum of the exponentials of the scores; *inverse out = 1 / sum of exp(s - max). */
-static inline float attention_softmax(float *s, int64_t count, float *inverse)
+/* mask[keys, PANEL] out: the multipliers of keys j.. for the queries t.. of head h, 0 where none. */
+static inline void attention_mask(float *restrict mask, int64_t keys, const attention_call *c,
+                                  int64_t b, int64_t h, int64_t t, int64_t j)
 {
-    int64_t room = tt_round_up(count, BLOCK);
-    for (int64_t j = count; j < room; j++) {
-        s[j] = s[0];
-    }
-    float top[LANES];
-    memcpy(top, s, sizeof top);
-    for (int64_t j = 0; j < room; j += LANES) {
-        for (int l = 0; l < LANES; l++) {
-            top[l] = s[j + l] > top[l] ? s[j + l] : top[l];
+    memset(mask, 0, tt_bytes(keys * PANEL, sizeof *mask));
+    for (int64_t l = 0; l < tt_min(PANEL, c->T - t); l++) {
+        float row[SIDE];
+        int64_t count = tt_min(keys, t + l + 1 - j);
+        if (count > 0) {
+            dropout_mask(row, count, c->drop, b, (h * c->T_max + t + l) * c->T_max + j);
+        }
+        for (int64_t r = 0; r < count; r++) {
+            mask[r * PANEL + l] = row[r];
         }
     }
-    float max = top[0];
-    for (int l = 1; l < LANES; l++) {
-        max = top[l] > max ? top[l] : max;
-    }
-    float lanes[LANES] = {0};
-    for (int64_t j = 0; j < room; j += BLOCK) {
-        for (int i = 0; i < BLOCK; i++) {
-            s[j + i] = exp_f32(s[j + i] - max);
-        }
-        block_clear(s + j, count - j);
-        lanes_add(lanes, s + j);
-    }
-    float sum = lanes_total(lanes);
-    *inverse = 1 / sum;
-    return max + logf(sum);
 }
 
-/* s[count] inout *= the multipliers of row t of head h. */
-static inline void attention_dropout(float *restrict s, float *restrict mask, int64_t count,
-                                     const tt_dropout *drop, int64_t b, int64_t h, int64_t t,
-                                     int64_t T_max)
+/* s[rows, PANEL] inout: scores become exp(scale s - top), added to total. hidden: row r is hidden
+ * from lanes below `first` + r, and its weight there is 0. */
+static inline void attention_exp(float *restrict s, int64_t rows, bool hidden, int64_t first,
+                                 float scale, const float *restrict top, float *restrict total)
 {
-    dropout_mask(mask, count, drop, b, (h * T_max + t) * T_max);
-    for (int64_t j = 0; j < count; j++) {
-        s[j] *= mask[j];
+    for (int64_t r = 0; r < rows; r++, s += SIDE) {
+        for (int l = 0; l < PANEL; l++) {
+            float p = exp_f32(s[l] * scale - top[l]);
+            p = hidden && l < first + r ? 0 : p;
+            s[l] = p;
+            total[l] += p;
+        }
     }
 }
 
-static void generic_attention(tt_ctx *ctx, void *o_, float *lse, const void *qkv_, int64_t B,
+/* s[keys, PANEL] inout: scores of a panel become weights relative to top. Rows below `open` are seen
+ * by all lanes, row open + r by those above r. top, sum[PANEL] inout; factor[PANEL] out: what the old
+ * sum and output are multiplied with. */
+static inline void attention_softmax(float *restrict s, int64_t keys, int64_t open, float scale,
+                                     float *restrict top, float *restrict sum,
+                                     float *restrict factor)
+{
+    float high[PANEL], total[PANEL];
+    for (int64_t r = open; r < keys; r++) {
+        for (int l = 0; l < PANEL; l++) {
+            s[r * SIDE + l] = l > r - open ? s[r * SIDE + l] : -INFINITY;
+        }
+    }
+    memcpy(high, s, sizeof high);
+    for (int64_t r = 0; r < keys; r += STRIP) {
+        for (int l = 0; l < PANEL; l++) {
+            float x = s[r * SIDE + l], y = s[(r + 1) * SIDE + l];
+            x = x > y ? x : y;
+            high[l] = x > high[l] ? x : high[l];
+        }
+    }
+    for (int l = 0; l < PANEL; l++) {
+        high[l] = high[l] * scale > top[l] ? high[l] * scale : top[l];
+        factor[l] = exp_f32(top[l] - high[l]);
+        top[l] = high[l];
+        total[l] = sum[l] * factor[l];
+    }
+    open = tt_min(open, keys);
+    attention_exp(s, open, false, 0, scale, high, total);
+    attention_exp(s + open * SIDE, keys - open, true, 1, scale, high, total);
+    memcpy(sum, total, sizeof total);
+}
+
+/* Queries i.. of head h, unit u of the task, see the packed block of keys j.. */
+static void attention_block(const attention_call *c, const attention_scratch *a, int64_t u,
+                            int64_t b, int64_t h, int64_t i, int64_t j)
+{
+    bool diagonal = i == j;
+    int64_t queries = tt_min(SIDE, c->T - i), width = c->width;
+    int64_t keys = tt_round_up(tt_min(SIDE, c->T - j), STRIP);
+    const operand *q = a->q + u * SIDE * width;
+    float *o = a->o + u * SIDE * width, *top = a->top + u * SIDE, *sum = a->sum + u * SIDE;
+    for (int64_t x = 0; x < queries; x += PANEL) {
+        int64_t seen = diagonal ? tt_min(x + PANEL, keys) : keys;
+        float *s = a->s + x, factor[PANEL];
+        product_along(s, SIDE, a->k, width, q + x * PAIR, SIDE, seen, PANEL, c->depth, false);
+        attention_softmax(s, seen, diagonal ? x + 1 : keys, c->scale, top + x, sum + x, factor);
+        if (c->drop != NULL) {
+            attention_mask(a->mask, seen, c, b, h, i + x, j);
+            for (int64_t r = 0; r < seen; r++) {
+                for (int l = 0; l < PANEL; l++) {
+                    s[r * SIDE + l] *= a->mask[r * PANEL + l];
+                }
+            }
+        }
+        for (int64_t r = seen; r < keys; r++) {
+            memset(s + r * SIDE, 0, PANEL * sizeof *s);
+        }
+        operand_weights_down(a->p, a->s, x, keys);
+        for (int64_t l = 0; j > 0 && l < tt_min(PANEL, queries - x); l++) {
+            for (int64_t d = 0; factor[l] != 1 && d < width; d++) {
+                o[(x + l) * width + d] *= factor[l];
+            }
+        }
+    }
+    for (int64_t x = 0; x < queries; x += SLICE) {
+        int64_t rows = tt_min(SLICE, tt_round_up(queries - x, STRIP));
+        int64_t depth = diagonal ? tt_min(x + SLICE, keys) : keys;
+        product_down(o + x * width, width, a->p + x * PAIR, SIDE, a->v, width, rows, width, depth,
+                     j > 0);
+    }
+}
+
+/* o and lse of queries i .. end of `heads` heads from h on, which share key-value head g. */
+static void attention_task(const attention_call *c, const attention_scratch *a, act *o, float *lse,
+                           int64_t b, int64_t g, int64_t h, int64_t heads, int64_t i, int64_t end)
+{
+    int64_t width = c->width, u = 0;
+    for (int64_t n = h; n < h + heads; n++) {
+        for (int64_t t = i; t < end; t += SIDE, u++) {
+            int64_t count = tt_min(SIDE, end - t);
+            operand_rows(a->k, width, attention_head(c, b, t, n), c->stride, count, count, c->D);
+            attention_turn(a->q + u * SIDE * width, a->k, width, count, c->depth);
+        }
+    }
+    for (int64_t x = 0; x < u * SIDE; x++) {
+        a->top[x] = -INFINITY;
+        a->sum[x] = 0;
+    }
+    for (int64_t j = 0; j < end; j += SIDE) {
+        int64_t keys = tt_min(SIDE, c->T - j), room = tt_round_up(keys, STRIP);
+        operand_rows(a->k, width, attention_head(c, b, j, c->H + g), c->stride, keys, room, c->D);
+        operand_down(a->v, width, attention_head(c, b, j, c->H + c->G + g), c->stride, keys, room,
+                     c->D);
+        u = 0;
+        for (int64_t n = h; n < h + heads; n++) {
+            for (int64_t t = i; t < end; t += SIDE, u++) {
+                if (t >= j) {
+                    attention_block(c, a, u, b, n, t, j);
+                }
+            }
+        }
+    }
+    u = 0;
+    for (int64_t n = h; n < h + heads; n++) {
+        for (int64_t t = i; t < end; t += SIDE, u++) {
+            float *top = a->top + u * SIDE, *sum = a->sum + u * SIDE;
+            int64_t count = tt_min(SIDE, end - t);
+            for (int64_t x = 0; x < count; x++) {
+                lse[(b * c->H + n) * c->T + t + x] = top[x] + logf(sum[x]);
+                sum[x] = 1 / sum[x];
+            }
+            attention_store(o + (b * c->T + t) * c->H * c->D + n * c->D, c->H * c->D,
+                            a->o + u * SIDE * width, width, sum, count, c->D, 1);
+        }
+    }
+}
+
+static void generic_attention(tt_ctx *ctx, void *o, float *lse, const void *qkv, int64_t B,
                               int64_t T, int64_t H, int64_t G, int64_t D, int64_t T_max,
                               const tt_dropout *drop)
 {
-    act *o = o_;
-    const act *qkv = qkv_;
-    int64_t stride = (H + 2 * G) * D;
-    float scale = 1 / sqrtf((float)D);
-#pragma omp parallel for num_threads(ctx->threads)
-    for (int64_t task = 0; task < B * H; task++) {
-        int64_t b = task / H, h = task % H, g = h / (H / G);
-        attention_scratch a = attention_scratch_of(ctx, T, D, false);
-        const act *q = qkv + b * T * stride + h * D;
-        attention_panels_turned(a.k_turned, qkv + b * T * stride + (H + g) * D, stride, T, a.T, D);
-        attention_panels(a.v, qkv + b * T * stride + (H + G + g) * D, stride, T, a.T, D, 1);
-        for (int64_t t = 0; t < T; t += QUERIES) {
-            int64_t rows = tt_min(QUERIES, T - t), keys = t + QUERIES;
-            attention_rows(a.q, q + t * stride, stride, rows, QUERIES, D, scale);
-            multiply(a.s, a.row, a.q, D, 1, a.k_turned, D * PANEL, QUERIES, keys, D, false);
-            float inverse[QUERIES];
-            for (int64_t i = 0; i < rows; i++) {
-                float *s = a.s + i * a.row;
-                lse[(b * H + h) * T + t + i] = attention_softmax(s, t + i + 1, &inverse[i]);
-                if (dropout_on(drop)) {
-                    attention_dropout(s, a.mask, t + i + 1, drop, b, h, t + i, T_max);
-                }
-            }
-            multiply(a.out, a.D, a.s, a.row, 1, a.v, a.T * PANEL, QUERIES, a.D, keys, false);
-            for (int64_t i = 0; i < rows; i++) {
-                attention_store(o + (b * T + t + i) * H * D + h * D, H * D, a.out + i * a.D, a.D, 1,
-                                D, inverse[i]);
-            }
-        }
+    attention_call c = attention_call_of(qkv, T, H, G, D, T_max, drop);
+    size_t each = attention_layout(NULL, D).bytes;
+    int64_t group = H / G, heads = tt_min(group, UNITS), tokens = UNITS / heads * SIDE;
+    int64_t across = tt_ceil_div(group, heads), down = tt_ceil_div(T, tokens);
+    /* Late queries see most keys: their tasks go first, short ones fill the gaps at the end. */
+#pragma omp parallel for schedule(dynamic) num_threads(ctx->threads)
+    for (int64_t task = 0; task < B * G * across * down; task++) {
+        attention_scratch a = attention_layout(ctx->workspace + each * (size_t)tt_thread_id(), D);
+        int64_t i = (down - 1 - task / (B * G * across)) * tokens, rest = task % (B * G * across);
+        int64_t b = rest / (G * across), g = rest / across % G, h = rest % across * heads;
+        attention_task(&c, &a, o, lse, b, g, g * group + h, tt_min(heads, group - h), i,
+                       tt_min(i + tokens, T));
     }
 }
 

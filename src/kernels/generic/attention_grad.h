@@ -6,12 +6,81 @@
  *
  * do . o is the row sum of p times its gradient, dropout included, because o was made with it.
  *
- * One task is one key-value head of one sequence: it alone writes dk and dv, adding the query heads
- * of its group in order, so there are no races and one order of summation. */
+ * The triangle of one head is cut into squares of STEP queries by STEP keys. A square adds to dq of
+ * its queries and to dk and dv of its keys, which live in FP32 for the whole sequence. Squares are
+ * done in rounds: round r takes queries n and keys n - r, for all n. The squares of a round touch
+ * different queries and different keys, so a team may share them out without races; and dq, dk, dv
+ * get their shares in the order of rounds, whoever does them. While there are heads for all, each
+ * thread takes whole heads, in the same order; the team shares the heads that are left.
+ *
+ * dk and dv add the query heads of their group in order. */
 #ifndef TUTTI_KERNELS_GENERIC_ATTENTION_GRAD_H
 #define TUTTI_KERNELS_GENERIC_ATTENTION_GRAD_H
 
 #include "kernels/generic/attention.h"
+
+enum { SQUARE = 2, STEP = SQUARE * SIDE }; /* blocks and tokens on a side of a square */
+
+/* What a square is made from and in; one per thread. */
+typedef struct attention_grad_scratch {
+    operand *k, *k_down, *v;         /* [STEP, width], along D or down the keys */
+    operand *q, *d_o;                /* [STEP, width] down the queries */
+    operand *q_turned, *d_o_turned;  /* [SQUARE][depth, SIDE] down D */
+    operand *rows;                   /* [SIDE, width] along D, on the way to the latter */
+    float *lse, *dot;                /* [STEP]; dot = do . o */
+    float *s, *ds, *mask;            /* a block: [SIDE, SIDE] key, query; mask [SIDE, PANEL] */
+    operand *p, *ds_along, *ds_down; /* the same as operands; may be s and ds themselves */
+    size_t bytes;
+} attention_grad_scratch;
+
+/* Gradients of one head: FP32 [T padded to SIDE, width] each. */
+typedef struct attention_grad_sums {
+    float *dq, *dk, *dv;
+    size_t bytes;
+} attention_grad_sums;
+
+static inline attention_grad_scratch attention_grad_layout(unsigned char *base, int64_t D)
+{
+    int64_t width = tt_round_up(D, PANEL), block = SIDE * SIDE;
+    attention_grad_scratch a = {0};
+    bool same = PAIR == 1;
+    a.k = attention_take(base, &a.bytes, STEP * width, sizeof *a.k);
+    a.k_down = same ? a.k : attention_take(base, &a.bytes, STEP * width, sizeof *a.k_down);
+    a.v = attention_take(base, &a.bytes, STEP * width, sizeof *a.v);
+    a.q = attention_take(base, &a.bytes, STEP * width, sizeof *a.q);
+    a.d_o = attention_take(base, &a.bytes, STEP * width, sizeof *a.d_o);
+    a.q_turned = attention_take(base, &a.bytes, STEP * width, sizeof *a.q_turned);
+    a.d_o_turned = attention_take(base, &a.bytes, STEP * width, sizeof *a.d_o_turned);
+    a.rows = same ? NULL : attention_take(base, &a.bytes, SIDE * width, sizeof *a.rows);
+    a.lse = attention_take(base, &a.bytes, STEP, sizeof *a.lse);
+    a.dot = attention_take(base, &a.bytes, STEP, sizeof *a.dot);
+    a.s = attention_take(base, &a.bytes, block, sizeof *a.s);
+    a.ds = attention_take(base, &a.bytes, block, sizeof *a.ds);
+    a.mask = attention_take(base, &a.bytes, SIDE * PANEL, sizeof *a.mask);
+    a.p = same ? (void *)a.s : attention_take(base, &a.bytes, block, sizeof *a.p);
+    a.ds_along = same ? (void *)a.ds : attention_take(base, &a.bytes, block, sizeof *a.ds_along);
+    a.ds_down = same ? (void *)a.ds : attention_take(base, &a.bytes, block, sizeof *a.ds_down);
+    return a;
+}
+
+static inline attention_grad_sums attention_grad_sums_of(unsigned char *base, int64_t T, int64_t D)
+{
+    int64_t floats = tt_round_up(T, SIDE) * tt_round_up(D, PANEL);
+    attention_grad_sums s = {0};
+    s.dq = attention_take(base, &s.bytes, floats, sizeof *s.dq);
+    s.dk = attention_take(base, &s.bytes, floats, sizeof *s.dk);
+    s.dv = attention_take(base, &s.bytes, floats, sizeof *s.dv);
+    return s;
+}
+
+static inline size_t attention_bytes(const tt_extents *extents, int threads)
+{
+    int64_t T = extents->tokens, D = extents->head_size;
+    size_t forward = attention_layout(NULL, D).bytes;
+    size_t backward = attention_grad_layout(NULL, D).bytes;
+    backward += attention_grad_sums_of(NULL, T, D).bytes;
+    return (forward > backward ? forward : backward) * (size_t)threads;
+}
 
 static inline float attention_dot(const act *restrict x, const act *restrict y, int64_t D)
 {
@@ -28,89 +97,230 @@ static inline float attention_dot(const act *restrict x, const act *restrict y, 
     return lanes_total(lanes);
 }
 
-/* In: s = scores, ds = do . v, mask = multipliers (use_mask) of one row. Out: s = p mask, ds = the
- * gradient of the scores; both zero from `count` on, up to the next multiple of BLOCK. */
-static inline void attention_grad_row(float *restrict s, float *restrict ds,
-                                      const float *restrict mask, bool use_mask, int64_t count,
-                                      float lse, float dot)
+/* In: s = scores, ds = do . v, mask = multipliers (dropped). Out: s = p mask, ds = the gradient of
+ * the scores. [rows, PANEL]; hidden and first as in attention_exp. */
+static inline void attention_grad_rows(float *restrict s, float *restrict ds, int64_t rows,
+                                       bool hidden, int64_t first, const float *restrict mask,
+                                       bool dropped, float scale, const float *restrict lse,
+                                       const float *restrict dot)
 {
-    for (int64_t j = 0; j < count; j += BLOCK) {
-        if (use_mask) {
-            for (int i = 0; i < BLOCK; i++) {
-                float p = exp_f32(s[j + i] - lse);
-                s[j + i] = p * mask[j + i];
-                ds[j + i] = p * (mask[j + i] * ds[j + i] - dot);
-            }
-        } else {
-            for (int i = 0; i < BLOCK; i++) {
-                float p = exp_f32(s[j + i] - lse);
-                s[j + i] = p;
-                ds[j + i] = p * (ds[j + i] - dot);
-            }
+    for (int64_t r = 0; r < rows; r++, s += SIDE, ds += SIDE, mask += PANEL) {
+        for (int l = 0; l < PANEL; l++) {
+            float p = exp_f32(s[l] * scale - lse[l]);
+            float keep = dropped ? mask[l] : 1;
+            float slope = p * (keep * ds[l] - dot[l]);
+            p = p * keep;
+            s[l] = hidden && l < first + r ? 0 : p;
+            ds[l] = hidden && l < first + r ? 0 : slope;
         }
-        block_clear(s + j, count - j);
-        block_clear(ds + j, count - j);
     }
 }
 
-static void generic_attention_grad(tt_ctx *ctx, void *dqkv_, const void *d_o_, const void *o_,
-                                   const void *qkv_, const float *lse, int64_t B, int64_t T,
+static inline void attention_grad_panel(float *restrict s, float *restrict ds, int64_t keys,
+                                        int64_t open, const float *restrict mask, bool dropped,
+                                        float scale, const float *restrict lse,
+                                        const float *restrict dot)
+{
+    open = tt_min(open, keys);
+    attention_grad_rows(s, ds, open, false, 0, mask, dropped, scale, lse, dot);
+    attention_grad_rows(s + open * SIDE, ds + open * SIDE, keys - open, true, 1,
+                        mask + open * PANEL, dropped, scale, lse, dot);
+}
+
+/* One block of head h: queries i.. at `x` of the square, keys j.. at `y` of it. */
+static void attention_grad_block(const attention_call *c, const attention_grad_scratch *a,
+                                 const attention_grad_sums *sums, int64_t b, int64_t h, int64_t i,
+                                 int64_t x, int64_t j, int64_t y)
+{
+    bool diagonal = i == j;
+    int64_t queries = tt_round_up(tt_min(SIDE, c->T - i), STRIP), width = c->width;
+    int64_t keys = tt_round_up(tt_min(SIDE, c->T - j), STRIP);
+    const operand *q_turned = a->q_turned + x * width, *d_o_turned = a->d_o_turned + x * width;
+    const operand *k = a->k + y * width, *v = a->v + y * width;
+    for (int64_t n = 0; n < queries; n += PANEL) {
+        int64_t seen = diagonal ? tt_min(n + PANEL, keys) : keys;
+        int64_t open = diagonal ? n + 1 : keys;
+        float *s = a->s + n, *ds = a->ds + n;
+        product_along(s, SIDE, k, width, q_turned + n * PAIR, SIDE, seen, PANEL, c->depth, false);
+        product_along(ds, SIDE, v, width, d_o_turned + n * PAIR, SIDE, seen, PANEL, c->depth,
+                      false);
+        if (c->drop != NULL) {
+            attention_mask(a->mask, seen, c, b, h, i + n, j);
+            attention_grad_panel(s, ds, seen, open, a->mask, true, c->scale, a->lse + x + n,
+                                 a->dot + x + n);
+        } else {
+            attention_grad_panel(s, ds, seen, open, a->mask, false, c->scale, a->lse + x + n,
+                                 a->dot + x + n);
+        }
+        for (int64_t r = seen; r < keys; r++) {
+            memset(s + r * SIDE, 0, PANEL * sizeof *s);
+            memset(ds + r * SIDE, 0, PANEL * sizeof *ds);
+        }
+        operand_weights_along(a->p, a->s, n, keys);
+        operand_weights_along(a->ds_along, a->ds, n, keys);
+        operand_weights_down(a->ds_down, a->ds, n, keys);
+    }
+    for (int64_t n = 0; n < keys; n += SLICE) {
+        int64_t first = diagonal ? n : 0, rows = tt_min(SLICE, keys - n), at = (j + n) * width;
+        product_along(sums->dv + at, width, a->p + n * SIDE + first, SIDE,
+                      a->d_o + (x + first) * width, width, rows, width, queries - first, true);
+        product_along(sums->dk + at, width, a->ds_along + n * SIDE + first, SIDE,
+                      a->q + (x + first) * width, width, rows, width, queries - first, true);
+    }
+    for (int64_t n = 0; n < queries; n += SLICE) {
+        int64_t rows = tt_min(SLICE, queries - n),
+                depth = diagonal ? tt_min(n + SLICE, keys) : keys;
+        product_down(sums->dq + (i + n) * width, width, a->ds_down + n * PAIR, SIDE,
+                     a->k_down + y * width, width, rows, width, depth, true);
+    }
+}
+
+/* The gradient's own arguments. */
+typedef struct attention_grad_call {
+    attention_call c;
+    act *dqkv;
+    const act *d_o, *o;
+    const float *lse;
+} attention_grad_call;
+
+/* to out = x[count, D] down its rows; returns the same along D: to itself or `rows`. */
+static inline const operand *attention_grad_pack(operand *to, operand *rows, const act *x,
+                                                 int64_t stride, int64_t count,
+                                                 const attention_call *c)
+{
+    int64_t room = tt_round_up(count, STRIP);
+    operand_down(to, c->width, x, stride, count, room, c->D);
+    if (PAIR == 1) {
+        return to;
+    }
+    operand_rows(rows, c->width, x, stride, count, room, c->D);
+    return rows;
+}
+
+/* Packs queries i .. end of head h. */
+static void attention_grad_queries(const attention_grad_call *g, const attention_grad_scratch *a,
+                                   int64_t b, int64_t h, int64_t i, int64_t end)
+{
+    const attention_call *c = &g->c;
+    int64_t width = c->width, out = c->H * c->D;
+    for (int64_t t = i; t < end; t += SIDE) {
+        int64_t count = tt_min(SIDE, end - t), x = t - i;
+        const act *q = attention_head(c, b, t, h);
+        const act *d_o = g->d_o + (b * c->T + t) * out + h * c->D;
+        const act *o = g->o + (b * c->T + t) * out + h * c->D;
+        const operand *rows =
+            attention_grad_pack(a->q + x * width, a->rows, q, c->stride, count, c);
+        attention_turn(a->q_turned + x * width, rows, width, count, c->depth);
+        rows = attention_grad_pack(a->d_o + x * width, a->rows, d_o, out, count, c);
+        attention_turn(a->d_o_turned + x * width, rows, width, count, c->depth);
+        for (int64_t n = 0; n < SIDE; n++) {
+            bool inside = n < count;
+            a->lse[x + n] = inside ? g->lse[(b * c->H + h) * c->T + t + n] : 0;
+            a->dot[x + n] = inside ? attention_dot(d_o + n * out, o + n * out, c->D) : 0;
+        }
+    }
+}
+
+/* Packs keys j .. end of key-value head kv. */
+static void attention_grad_keys(const attention_call *c, const attention_grad_scratch *a, int64_t b,
+                                int64_t kv, int64_t j, int64_t end)
+{
+    for (int64_t t = j; t < end; t += SIDE) {
+        int64_t count = tt_min(SIDE, end - t), room = tt_round_up(count, STRIP);
+        int64_t at = (t - j) * c->width;
+        const act *k = attention_head(c, b, t, c->H + kv);
+        operand_rows(a->k + at, c->width, k, c->stride, count, room, c->D);
+        if (PAIR > 1) {
+            operand_down(a->k_down + at, c->width, k, c->stride, count, room, c->D);
+        }
+        operand_rows(a->v + at, c->width, attention_head(c, b, t, c->H + c->G + kv), c->stride,
+                     count, room, c->D);
+    }
+}
+
+/* The square of queries `row` * STEP.. and keys `col` * STEP.. of query head h. The first that touches
+ * a sum clears it, the last writes it out. */
+static void attention_grad_square(const attention_grad_call *g, const attention_grad_scratch *a,
+                                  const attention_grad_sums *sums, int64_t b, int64_t h,
+                                  int64_t row, int64_t col)
+{
+    const attention_call *c = &g->c;
+    int64_t group = c->H / c->G, kv = h / group, width = c->width;
+    int64_t i = row * STEP, i_end = tt_min(i + STEP, c->T);
+    int64_t j = col * STEP, j_end = tt_min(j + STEP, c->T);
+    size_t size = tt_bytes(tt_round_up(j_end - j, SIDE) * width, sizeof *sums->dq);
+    if (row == col) {
+        memset(sums->dq + i * width, 0, size);
+        if (h % group == 0) {
+            memset(sums->dk + j * width, 0, size);
+            memset(sums->dv + j * width, 0, size);
+        }
+    }
+    attention_grad_queries(g, a, b, h, i, i_end);
+    attention_grad_keys(c, a, b, kv, j, j_end);
+    for (int64_t y = j; y < j_end; y += SIDE) {
+        for (int64_t x = i; x < i_end; x += SIDE) {
+            if (x >= y) {
+                attention_grad_block(c, a, sums, b, h, x, x - i, y, y - j);
+            }
+        }
+    }
+    if (col == 0) {
+        attention_store(g->dqkv + (b * c->T + i) * c->stride + h * c->D, c->stride,
+                        sums->dq + i * width, width, NULL, i_end - i, c->D, c->scale);
+    }
+    if (i_end == c->T && h % group == group - 1) {
+        act *to = g->dqkv + (b * c->T + j) * c->stride + (c->H + kv) * c->D;
+        attention_store(to, c->stride, sums->dk + j * width, width, NULL, j_end - j, c->D,
+                        c->scale);
+        attention_store(to + c->G * c->D, c->stride, sums->dv + j * width, width, NULL, j_end - j,
+                        c->D, 1);
+    }
+}
+
+static void generic_attention_grad(tt_ctx *ctx, void *dqkv, const void *d_o, const void *o,
+                                   const void *qkv, const float *lse, int64_t B, int64_t T,
                                    int64_t H, int64_t G, int64_t D, int64_t T_max,
                                    const tt_dropout *drop)
 {
-    act *dqkv = dqkv_;
-    const act *d_out = d_o_, *out = o_, *qkv = qkv_;
-    int64_t stride = (H + 2 * G) * D, group = H / G;
-    float scale = 1 / sqrtf((float)D);
-#pragma omp parallel for num_threads(ctx->threads)
-    for (int64_t task = 0; task < B * G; task++) {
-        int64_t b = task / G, g = task % G;
-        attention_scratch a = attention_scratch_of(ctx, T, D, true);
-        const act *k = qkv + b * T * stride + (H + g) * D;
-        const act *v = qkv + b * T * stride + (H + G + g) * D;
-        attention_panels_turned(a.k_turned, k, stride, T, a.T, D);
-        attention_panels_turned(a.v, v, stride, T, a.T, D);
-        attention_panels(a.k, k, stride, T, a.T, D, 1);
-        memset(a.dk, 0, tt_bytes(a.T * a.D, sizeof *a.dk));
-        memset(a.dv, 0, tt_bytes(a.T * a.D, sizeof *a.dv));
-        for (int64_t h = g * group; h < (g + 1) * group; h++) {
-            for (int64_t t = 0; t < T; t += QUERIES) {
-                int64_t rows = tt_min(QUERIES, T - t), keys = t + QUERIES;
-                const act *q = qkv + (b * T + t) * stride + h * D;
-                const act *o = out + (b * T + t) * H * D + h * D;
-                const act *d_o = d_out + (b * T + t) * H * D + h * D;
-                attention_rows(a.q, q, stride, rows, QUERIES, D, scale);
-                attention_rows(a.d_o, d_o, H * D, rows, QUERIES, D, 1);
-                attention_panels(a.q_panels, q, stride, rows, QUERIES, D, scale);
-                attention_panels(a.d_o_panels, d_o, H * D, rows, QUERIES, D, 1);
-                multiply(a.s, a.row, a.q, D, 1, a.k_turned, D * PANEL, QUERIES, keys, D, false);
-                multiply(a.ds, a.row, a.d_o, D, 1, a.v, D * PANEL, QUERIES, keys, D, false);
-                for (int64_t i = 0; i < QUERIES; i++) {
-                    float *s = a.s + i * a.row, *ds = a.ds + i * a.row;
-                    if (i >= rows) {
-                        memset(s, 0, tt_bytes(keys, sizeof *s));
-                        memset(ds, 0, tt_bytes(keys, sizeof *ds));
-                        continue;
+    attention_grad_call g = {.c = attention_call_of(qkv, T, H, G, D, T_max, drop),
+                             .dqkv = dqkv,
+                             .d_o = d_o,
+                             .o = o,
+                             .lse = lse};
+    size_t scratch = attention_grad_layout(NULL, D).bytes;
+    size_t sums = attention_grad_sums_of(NULL, T, D).bytes;
+    unsigned char *all_sums = ctx->workspace + scratch * (size_t)ctx->threads;
+    int64_t group = H / G, squares = tt_ceil_div(T, STEP);
+    int64_t whole = B * G / ctx->threads * ctx->threads, rest = B * G - whole;
+#pragma omp parallel num_threads(ctx->threads)
+    {
+        size_t me = (size_t)tt_thread_id();
+        attention_grad_scratch a = attention_grad_layout(ctx->workspace + scratch * me, D);
+        attention_grad_sums own = attention_grad_sums_of(all_sums + sums * me, T, D);
+#pragma omp for schedule(dynamic)
+        for (int64_t head = 0; head < whole; head++) {
+            for (int64_t h = 0; h < group; h++) {
+                for (int64_t round = 0; round < squares; round++) {
+                    for (int64_t n = round; n < squares; n++) {
+                        attention_grad_square(&g, &a, &own, head / G, head % G * group + h, n,
+                                              n - round);
                     }
-                    if (dropout_on(drop)) {
-                        dropout_mask(a.mask, t + i + 1, drop, b, (h * T_max + t + i) * T_max);
-                    }
-                    attention_grad_row(s, ds, a.mask, dropout_on(drop), t + i + 1,
-                                       lse[(b * H + h) * T + t + i],
-                                       attention_dot(d_o + i * H * D, o + i * H * D, D));
                 }
-                multiply(a.dv, a.D, a.s, 1, a.row, a.d_o_panels, QUERIES * PANEL, keys, a.D,
-                         QUERIES, true);
-                multiply(a.dk, a.D, a.ds, 1, a.row, a.q_panels, QUERIES * PANEL, keys, a.D, QUERIES,
-                         true);
-                multiply(a.out, a.D, a.ds, a.row, 1, a.k, a.T * PANEL, QUERIES, a.D, keys, false);
-                attention_store(dqkv + (b * T + t) * stride + h * D, stride, a.out, a.D, rows, D,
-                                scale);
             }
         }
-        act *row = dqkv + b * T * stride;
-        attention_store(row + (H + g) * D, stride, a.dk, a.D, T, D, 1);
-        attention_store(row + (H + G + g) * D, stride, a.dv, a.D, T, D, 1);
+        for (int64_t h = 0; h < group; h++) {
+            for (int64_t round = 0; round < squares; round++) {
+#pragma omp for schedule(dynamic)
+                for (int64_t task = 0; task < rest * (squares - round); task++) {
+                    int64_t slot = task % rest, head = whole + slot, n = round + task / rest;
+                    attention_grad_sums its =
+                        attention_grad_sums_of(all_sums + sums * (size_t)slot, T, D);
+                    attention_grad_square(&g, &a, &its, head / G, head % G * group + h, n,
+                                          n - round);
+                }
+            }
+        }
     }
 }
 
