@@ -103,18 +103,29 @@ static inline attention_scratch attention_layout(unsigned char *base, int64_t D)
     return a;
 }
 
-/* to out, down the columns of x: x^T[depth, SIDE], from rows [count, width] along D; zero up to a whole
- * panel. A word is PAIR neighbours along D. */
+/* to out, down the columns of x: x^T[depth, SIDE], from rows [room, width] along D. Words of PAIR
+ * neighbours along D, four by four; room is a multiple of PANEL. */
 static inline void attention_turn(operand *restrict to, const operand *restrict x, int64_t width,
-                                  int64_t count, int64_t depth)
+                                  int64_t room, int64_t depth)
 {
-    for (int64_t i = 0; i < tt_round_up(count, PANEL); i++) {
-        for (int64_t d = 0; d < depth; d += PAIR) {
-            uint32_t word = 0;
-            if (i < count) {
-                memcpy(&word, x + i * width + d, sizeof word);
+    typedef uint32_t four __attribute__((vector_size(16)));
+    for (int64_t i = 0; i < room; i += 4) {
+        for (int64_t d = 0; d < depth; d += 4 * PAIR) {
+            four in[4], out[4];
+            for (int n = 0; n < 4; n++) {
+                memcpy(&in[n], x + (i + n) * width + d, sizeof in[n]);
             }
-            memcpy(to + d * SIDE + i * PAIR, &word, sizeof word);
+            four low = __builtin_shuffle(in[0], in[1], (four){0, 4, 1, 5});
+            four high = __builtin_shuffle(in[2], in[3], (four){0, 4, 1, 5});
+            out[0] = __builtin_shuffle(low, high, (four){0, 1, 4, 5});
+            out[1] = __builtin_shuffle(low, high, (four){2, 3, 6, 7});
+            low = __builtin_shuffle(in[0], in[1], (four){2, 6, 3, 7});
+            high = __builtin_shuffle(in[2], in[3], (four){2, 6, 3, 7});
+            out[2] = __builtin_shuffle(low, high, (four){0, 1, 4, 5});
+            out[3] = __builtin_shuffle(low, high, (four){2, 3, 6, 7});
+            for (int n = 0; n < 4; n++) {
+                memcpy(to + (d + n * PAIR) * SIDE + i * PAIR, &out[n], sizeof out[n]);
+            }
         }
     }
 }
@@ -177,14 +188,13 @@ static inline void attention_softmax(float *restrict s, int64_t keys, int64_t op
             s[r * SIDE + l] = l > r - open ? s[r * SIDE + l] : -INFINITY;
         }
     }
-    memcpy(high, s, sizeof high);
-    for (int64_t r = 0; r < keys; r += STRIP) {
-        for (int l = 0; l < PANEL; l++) {
-            float x = s[r * SIDE + l], y = s[(r + 1) * SIDE + l];
-            x = x > y ? x : y;
-            high[l] = x > high[l] ? x : high[l];
-        }
+    vector low_lanes = vector_load(s), high_lanes = vector_load(s + VECTOR);
+    for (int64_t r = 1; r < keys; r++) {
+        low_lanes = vector_max(vector_load(s + r * SIDE), low_lanes);
+        high_lanes = vector_max(vector_load(s + r * SIDE + VECTOR), high_lanes);
     }
+    vector_store(high, low_lanes);
+    vector_store(high + VECTOR, high_lanes);
     for (int l = 0; l < PANEL; l++) {
         high[l] = high[l] * scale > top[l] ? high[l] * scale : top[l];
         factor[l] = exp_f32(top[l] - high[l]);
@@ -244,9 +254,9 @@ static void attention_task(const attention_call *c, const attention_scratch *a, 
     int64_t width = c->width, u = 0;
     for (int64_t n = h; n < h + heads; n++) {
         for (int64_t t = i; t < end; t += SIDE, u++) {
-            int64_t count = tt_min(SIDE, end - t);
-            operand_rows(a->k, width, attention_head(c, b, t, n), c->stride, count, count, c->D);
-            attention_turn(a->q + u * SIDE * width, a->k, width, count, c->depth);
+            int64_t count = tt_min(SIDE, end - t), room = tt_round_up(count, PANEL);
+            operand_rows(a->k, width, attention_head(c, b, t, n), c->stride, count, room, c->D);
+            attention_turn(a->q + u * SIDE * width, a->k, width, room, c->depth);
         }
     }
     for (int64_t x = 0; x < u * SIDE; x++) {

@@ -19,7 +19,7 @@
 
 #include "kernels/generic/attention.h"
 
-enum { SQUARE = 2, STEP = SQUARE * SIDE }; /* blocks and tokens on a side of a square */
+enum { SQUARE = 4, STEP = SQUARE * SIDE }; /* blocks and tokens on a side of a square */
 
 /* What a square is made from and in; one per thread. */
 typedef struct attention_grad_scratch {
@@ -188,7 +188,7 @@ static inline const operand *attention_grad_pack(operand *to, operand *rows, con
                                                  int64_t stride, int64_t count,
                                                  const attention_call *c)
 {
-    int64_t room = tt_round_up(count, STRIP);
+    int64_t room = tt_round_up(count, PANEL);
     operand_down(to, c->width, x, stride, count, room, c->D);
     if (PAIR == 1) {
         return to;
@@ -210,9 +210,9 @@ static void attention_grad_queries(const attention_grad_call *g, const attention
         const act *o = g->o + (b * c->T + t) * out + h * c->D;
         const operand *rows =
             attention_grad_pack(a->q + x * width, a->rows, q, c->stride, count, c);
-        attention_turn(a->q_turned + x * width, rows, width, count, c->depth);
+        attention_turn(a->q_turned + x * width, rows, width, tt_round_up(count, PANEL), c->depth);
         rows = attention_grad_pack(a->d_o + x * width, a->rows, d_o, out, count, c);
-        attention_turn(a->d_o_turned + x * width, rows, width, count, c->depth);
+        attention_turn(a->d_o_turned + x * width, rows, width, tt_round_up(count, PANEL), c->depth);
         for (int64_t n = 0; n < SIDE; n++) {
             bool inside = n < count;
             a->lse[x + n] = inside ? g->lse[(b * c->H + h) * c->T + t + n] : 0;

@@ -28,6 +28,8 @@ enum { STRIP = 2, PANEL = 2 * VECTOR };
 
 typedef float vector __attribute__((vector_size(VECTOR * sizeof(float))));
 
+typedef int32_t vector_mask __attribute__((vector_size(VECTOR * sizeof(float))));
+
 #define TT_INLINE static inline __attribute__((always_inline))
 
 TT_INLINE vector vector_load(const float *from)
@@ -40,6 +42,13 @@ TT_INLINE vector vector_load(const float *from)
 TT_INLINE void vector_store(float *to, vector v)
 {
     memcpy(to, &v, sizeof v);
+}
+
+/* The greater of each pair; b where one is NaN. */
+TT_INLINE vector vector_max(vector a, vector b)
+{
+    vector_mask above = a > b;
+    return (vector)((above & (vector_mask)a) | (~above & (vector_mask)b));
 }
 
 /* `tall` is a constant wherever this is called, and so is one of A's strides. */
