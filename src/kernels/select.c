@@ -20,11 +20,15 @@ typedef struct part {
 } part;
 
 static const part parts[] = {
-    {&tt_table_ref_bf16, LEVEL_REF},           {&tt_table_ref_fp32, LEVEL_REF},
+    {&tt_table_ref_bf16, LEVEL_REF},
+    {&tt_table_ref_fp32, LEVEL_REF},
 #if defined(__x86_64__)
-    {&tt_table_generic_avx2_bf16, LEVEL_AVX2}, {&tt_table_generic_avx2_fp32, LEVEL_AVX2},
-    {&tt_table_gemm_avx2_bf16, LEVEL_AVX2},    {&tt_table_gemm_avx512bf16_bf16, LEVEL_AVX512BF16},
+    {&tt_table_generic_avx2_bf16, LEVEL_AVX2},
+    {&tt_table_generic_avx2_fp32, LEVEL_AVX2},
+    {&tt_table_gemm_avx2_bf16, LEVEL_AVX2},
+    {&tt_table_gemm_avx512bf16_bf16, LEVEL_AVX512BF16},
     {&tt_table_peak_avx2_fp32, LEVEL_AVX2},
+    {&tt_table_attention_avx512bf16_bf16, LEVEL_AVX512BF16},
 #endif
     {&tt_table_openblas_fp32, LEVEL_LIBRARY},
 };

@@ -103,6 +103,17 @@ static inline attention_scratch attention_layout(unsigned char *base, int64_t D)
     return a;
 }
 
+/* Asks the cache for x[count, D]: rows lie far apart, where the processor does not look ahead. */
+static inline void attention_ahead(const act *x, int64_t stride, int64_t count, int64_t D)
+{
+    enum { LINE = 64 / sizeof(act) };
+    for (int64_t i = 0; i < count; i++) {
+        for (int64_t d = 0; d < D; d += LINE) {
+            __builtin_prefetch(x + i * stride + d);
+        }
+    }
+}
+
 /* to out, down the columns of x: x^T[depth, SIDE], from rows [room, width] along D. Words of PAIR
  * neighbours along D, four by four; room is a multiple of PANEL. */
 static inline void attention_turn(operand *restrict to, const operand *restrict x, int64_t width,
@@ -265,9 +276,12 @@ static void attention_task(const attention_call *c, const attention_scratch *a, 
     }
     for (int64_t j = 0; j < end; j += SIDE) {
         int64_t keys = tt_min(SIDE, c->T - j), room = tt_round_up(keys, STRIP);
-        operand_rows(a->k, width, attention_head(c, b, j, c->H + g), c->stride, keys, room, c->D);
-        operand_down(a->v, width, attention_head(c, b, j, c->H + c->G + g), c->stride, keys, room,
-                     c->D);
+        int64_t next = tt_min(SIDE, tt_max(c->T - j - SIDE, 0)), ahead = SIDE * c->stride;
+        const act *k = attention_head(c, b, j, c->H + g), *v = k + c->G * c->D;
+        operand_rows(a->k, width, k, c->stride, keys, room, c->D);
+        operand_down(a->v, width, v, c->stride, keys, room, c->D);
+        attention_ahead(next > 0 ? k + ahead : k, c->stride, next, c->D);
+        attention_ahead(next > 0 ? v + ahead : v, c->stride, next, c->D);
         u = 0;
         for (int64_t n = h; n < h + heads; n++) {
             for (int64_t t = i; t < end; t += SIDE, u++) {

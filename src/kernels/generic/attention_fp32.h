@@ -27,21 +27,11 @@ static inline operand operand_of(act x)
     return f + 0 * f;
 }
 
-/* Asks for row i + AHEAD of x: rows lie far apart, where no prefetcher of the processor looks. */
-static inline void operand_ahead(const act *x, int64_t stride, int64_t i, int64_t count, int64_t D)
-{
-    enum { AHEAD = 8, LINE = 64 / sizeof(act) };
-    for (int64_t d = 0; i + AHEAD < count && d < D; d += LINE) {
-        __builtin_prefetch(x + (i + AHEAD) * stride + d);
-    }
-}
-
 /* to[room, width] out, along the columns = x[count, D], zero elsewhere. */
 static inline void operand_rows(operand *restrict to, int64_t width, const act *restrict x,
                                 int64_t stride, int64_t count, int64_t room, int64_t D)
 {
     for (int64_t i = 0; i < count; i++) {
-        operand_ahead(x, stride, i, count, D);
         for (int64_t d = 0; d < D; d++) {
             to[i * width + d] = operand_of(x[i * stride + d]);
         }

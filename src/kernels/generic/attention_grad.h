@@ -202,7 +202,10 @@ static void attention_grad_queries(const attention_grad_call *g, const attention
                                    int64_t b, int64_t h, int64_t i, int64_t end)
 {
     const attention_call *c = &g->c;
-    int64_t width = c->width, out = c->H * c->D;
+    int64_t width = c->width, out = c->H * c->D, at = (b * c->T + i) * out + h * c->D;
+    attention_ahead(attention_head(c, b, i, h), c->stride, end - i, c->D);
+    attention_ahead(g->d_o + at, out, end - i, c->D);
+    attention_ahead(g->o + at, out, end - i, c->D);
     for (int64_t t = i; t < end; t += SIDE) {
         int64_t count = tt_min(SIDE, end - t), x = t - i;
         const act *q = attention_head(c, b, t, h);
@@ -225,6 +228,8 @@ static void attention_grad_queries(const attention_grad_call *g, const attention
 static void attention_grad_keys(const attention_call *c, const attention_grad_scratch *a, int64_t b,
                                 int64_t kv, int64_t j, int64_t end)
 {
+    attention_ahead(attention_head(c, b, j, c->H + kv), c->stride, end - j, c->D);
+    attention_ahead(attention_head(c, b, j, c->H + c->G + kv), c->stride, end - j, c->D);
     for (int64_t t = j; t < end; t += SIDE) {
         int64_t count = tt_min(SIDE, end - t), room = tt_round_up(count, STRIP);
         int64_t at = (t - j) * c->width;
