@@ -2,29 +2,28 @@
  *
  * The bodies in generic/ are written once. A file that includes them first defines TT_ACT_BF16 or
  * TT_ACT_FP32 and gets a table for that format, compiled with that file's flags: the reference under
- * the baseline flags, the AVX2 one under -mavx2 -mfma. All functions here are static, so that code
+ * the baseline flags, the AVX2 one under -mavx2 -mfma, and so on. All functions here are static, so that code
  * compiled for an ISA never serves a caller of the baseline.
  *
- * Element-wise bodies work on blocks of BLOCK elements held as FP32; a last partial block is padded
- * and goes through the same instructions. So an element's result does not depend on where a row, a
- * thread's share or a ZeRO piece begins or ends, however the compiler vectorises and contracts.
+ * Bodies go through rows in steps of LANES elements held as FP32 (a `wide`); a last partial step is
+ * padded and goes through the same instructions. So an element's result does not depend on where a
+ * row, a thread's share or a ZeRO piece begins or ends, however the compiler contracts. Where tiles
+ * of floats are at hand anyway (matmuls, attention), a block of BLOCK floats serves instead.
  *
- * Reads tutti/numerics/format.h; next: exp.h, multiply.h, dropout.h, then one file per noun. */
+ * Reads vec.h; next: exp.h, multiply.h, dropout.h, then one file per noun. */
 #ifndef TUTTI_KERNELS_GENERIC_ACT_H
 #define TUTTI_KERNELS_GENERIC_ACT_H
 
 #include <stdint.h>
 #include <string.h>
 
+#include "kernels/generic/vec.h"
 #include "kernels/kernels_impl.h"
 #include "tutti/base/narrow.h"
 #include "tutti/base/threads.h"
 #include "tutti/kernels/kernels.h"
 
-enum {
-    BLOCK = 64, /* elements per block */
-    LANES = 16  /* partial sums of a sum over a row, added pairwise at its end */
-};
+enum { BLOCK = 64 }; /* floats of a block: whole steps */
 
 #if defined(TT_ACT_BF16)
 typedef tt_bf16 act;
@@ -50,31 +49,91 @@ static inline act act_of_f32(float x)
 #error "define TT_ACT_BF16 or TT_ACT_FP32 before including the portable kernels"
 #endif
 
+/* What a partial step needs: y[n] = x[n], n < LANES. A loop of volatile stores stays a loop: would it
+ * become a call of memcpy, the compiler would keep the sums of the loop around it in memory. */
+#define COPY_FEW(type, y, x, n)                                   \
+    do {                                                          \
+        volatile type *to = y;                                    \
+        _Pragma("GCC unroll 1") for (int64_t i = 0; i < (n); i++) \
+        {                                                         \
+            to[i] = (x)[i];                                       \
+        }                                                         \
+    } while (0)
+
+/* The first n of LANES floats, or all; 0 in the other lanes. */
+static inline wide wide_load(const float *x, int64_t n)
+{
+    float few[LANES] = {0};
+    if (n < LANES) {
+        COPY_FEW(float, few, x, n);
+        x = few;
+    }
+    return wide_of(x);
+}
+
+static inline void wide_store(float *y, wide w, int64_t n)
+{
+    if (n >= LANES) {
+        wide_to(y, w);
+    } else {
+        float few[LANES];
+        wide_to(few, w);
+        COPY_FEW(float, y, few, n);
+    }
+}
+
+/* The same from and to the storage format. */
+#if defined(TT_ACT_BF16)
+static inline wide wide_load_act(const act *x, int64_t n)
+{
+    wide w;
+    act few[LANES] = {0};
+    if (n < LANES) {
+        COPY_FEW(act, few, x, n);
+        x = few;
+    }
+    EACH_PART(p)
+    {
+        w.part[p] = vec_of_bf16(x + p * VEC);
+    }
+    return w;
+}
+
+static inline void wide_store_act(act *y, wide w, int64_t n)
+{
+    if (n >= LANES) {
+        vec_to_bf16(y, w.part);
+    } else {
+        act few[LANES];
+        vec_to_bf16(few, w.part);
+        COPY_FEW(act, y, few, n);
+    }
+}
+#else
+static inline wide wide_load_act(const act *x, int64_t n)
+{
+    return wide_load(x, n);
+}
+
+static inline void wide_store_act(act *y, wide w, int64_t n)
+{
+    wide_store(y, w, n);
+}
+#endif
+
 /* f[BLOCK] out = x[n], 0 beyond n. n may exceed BLOCK. */
 static inline void block_load(float *restrict f, const act *restrict x, int64_t n)
 {
-    if (n >= BLOCK) {
-        for (int i = 0; i < BLOCK; i++) {
-            f[i] = f32_of_act(x[i]);
-        }
-    } else {
-        for (int i = 0; i < BLOCK; i++) {
-            f[i] = i < n ? f32_of_act(x[i]) : 0;
-        }
+    for (int i = 0; i < BLOCK; i += LANES) {
+        wide_store(f + i, wide_load_act(x + i, n - i), LANES);
     }
 }
 
 /* y[min(n, BLOCK)] out = f[BLOCK] rounded. */
 static inline void block_store(act *restrict y, const float *restrict f, int64_t n)
 {
-    if (n >= BLOCK) {
-        for (int i = 0; i < BLOCK; i++) {
-            y[i] = act_of_f32(f[i]);
-        }
-    } else {
-        for (int i = 0; i < n; i++) {
-            y[i] = act_of_f32(f[i]);
-        }
+    for (int i = 0; i < BLOCK && i < n; i += LANES) {
+        wide_store_act(y + i, wide_load(f + i, LANES), n - i);
     }
 }
 

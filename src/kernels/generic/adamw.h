@@ -23,23 +23,21 @@ static void generic_adamw(tt_ctx *ctx, float *master, float *m, float *v, void *
     const float root = (float)(1 / sqrt((double)step->correction2));
     const float grad_scale = step->grad_scale;
 #pragma omp parallel for num_threads(ctx->threads)
-    for (int64_t block = 0; block < blocks_of(n); block++) {
-        int64_t first = block * BLOCK;
-        float p[BLOCK], a[BLOCK], b[BLOCK], d[BLOCK];
-        block_load_f32(p, master + first, n - first);
-        block_load_f32(a, m + first, n - first);
-        block_load_f32(b, v + first, n - first);
-        block_load_f32(d, g + first, n - first);
-        for (int i = 0; i < BLOCK; i++) {
-            float grad = d[i] * grad_scale;
-            a[i] = beta1 * a[i] + rest1 * grad;
-            b[i] = beta2 * b[i] + rest2 * (grad * grad);
-            p[i] = p[i] * keep - rate * a[i] / (sqrtf(b[i]) * root + eps);
+    for (int64_t i = 0; i < n; i += LANES) {
+        wide p = wide_load(master + i, n - i), d = wide_load(g + i, n - i);
+        wide first = wide_load(m + i, n - i), second = wide_load(v + i, n - i);
+        EACH_PART(k)
+        {
+            vec grad = d.part[k] * grad_scale;
+            first.part[k] = vec_fma(vec_all(beta1), first.part[k], rest1 * grad);
+            second.part[k] = vec_fma(vec_all(beta2), second.part[k], rest2 * (grad * grad));
+            vec spread = vec_fma(vec_sqrt(second.part[k]), vec_all(root), vec_all(eps));
+            p.part[k] = vec_fma(p.part[k], vec_all(keep), -rate * first.part[k] / spread);
         }
-        block_store_f32(master + first, p, n - first);
-        block_store_f32(m + first, a, n - first);
-        block_store_f32(v + first, b, n - first);
-        block_store(w + first, p, n - first);
+        wide_store(master + i, p, n - i);
+        wide_store(m + i, first, n - i);
+        wide_store(v + i, second, n - i);
+        wide_store_act(w + i, p, n - i);
     }
 }
 

@@ -1,44 +1,71 @@
 /* dropout.h: the multipliers of dropout, 0 or scale, for a run of elements of one sample.
  *
- * The same function as tt_rng (tutti/base/rng.h), written over PHILOX lanes so that it vectorises;
- * a test compares them word for word. Being a function of (key, stream, element) it needs no state,
- * and backward asks again for what forward used. */
+ * The same function as tt_rng (tutti/base/rng.h), BLOCK words at a time; a test compares them word
+ * for word. Being a function of (key, stream, element) it needs no state, and backward asks again for
+ * what forward used.
+ *
+ * Counters lie one to a 64-bit element, each of their four words in the lower half of one vector.
+ * What is in the upper halves plays no part: a product takes the lower halves only. */
 #ifndef TUTTI_KERNELS_GENERIC_DROPOUT_H
 #define TUTTI_KERNELS_GENERIC_DROPOUT_H
 
 #include "kernels/generic/act.h"
 
-enum { PHILOX = BLOCK / 4 }; /* counters at a time; each gives four words */
+enum {
+    COUNTERS = VEC / 2,                /* counters to a vector; each gives four words */
+    GROUPS = BLOCK / (4 * COUNTERS),   /* vectors of counters to a block */
+    TOGETHER = GROUPS < 4 ? GROUPS : 4 /* of them at a time: their rounds overlap */
+};
 
-/* word[BLOCK] out = the words of counters first .. first + PHILOX - 1, in order. */
-static inline void philox_words(uint32_t *restrict word, tt_key key, uint64_t stream,
-                                uint64_t first)
+/* words[TOGETHER][2] out = the words of counters first, first + 1, .. in order. */
+static inline void philox(vec_words words[][2], tt_key key, uint64_t stream, uint64_t first)
 {
-    const uint64_t m0 = 0xD2511F53u, m1 = 0xCD9E8D57u;
-    uint32_t words[4][PHILOX];
-    for (uint32_t l = 0; l < PHILOX; l++) {
-        uint64_t counter = first + l;
-        uint32_t c0 = (uint32_t)counter, c1 = (uint32_t)(counter >> 32);
-        uint32_t c2 = (uint32_t)stream, c3 = (uint32_t)(stream >> 32);
-        uint32_t k0 = key.k[0], k1 = key.k[1];
-#pragma GCC unroll 10
-        for (int round = 0; round < 10; round++) {
-            uint64_t p0 = m0 * c0, p1 = m1 * c2;
-            c0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0;
-            c1 = (uint32_t)p1;
-            c2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1;
-            c3 = (uint32_t)p0;
-            k0 += 0x9E3779B9u;
-            k1 += 0xBB67AE85u;
-        }
-        words[0][l] = c0;
-        words[1][l] = c1;
-        words[2][l] = c2;
-        words[3][l] = c3;
+    const vec_words m0 = (vec_words){0} + 0xD2511F53u, m1 = (vec_words){0} + 0xCD9E8D57u;
+    vec_words c0[TOGETHER], c1[TOGETHER], c2[TOGETHER], c3[TOGETHER];
+    vec_words k0 = (vec_words){0} + key.k[0], k1 = (vec_words){0} + key.k[1];
+#pragma GCC unroll 4
+    for (int g = 0; g < TOGETHER; g++) {
+        /* in an order that pairs at the end undo */
+        vec_words counter = vec_spread() + (first + (uint64_t)(g * COUNTERS));
+        c0[g] = counter;
+        c1[g] = counter >> 32;
+        c2[g] = (vec_words){0} + stream;
+        c3[g] = (vec_words){0} + (stream >> 32);
     }
-    for (int l = 0; l < PHILOX; l++) {
-        for (int w = 0; w < 4; w++) {
-            word[4 * l + w] = words[w][l];
+#pragma GCC unroll 10
+    for (int round = 0; round < 10; round++) {
+#pragma GCC unroll 4
+        for (int g = 0; g < TOGETHER; g++) {
+            vec_words p0 = vec_multiply(c0[g], m0), p1 = vec_multiply(c2[g], m1);
+            c0[g] = (p1 >> 32) ^ c1[g] ^ k0;
+            c1[g] = p1;
+            c2[g] = (p0 >> 32) ^ c3[g] ^ k1;
+            c3[g] = p0;
+        }
+        k0 += 0x9E3779B9u;
+        k1 += 0xBB67AE85u;
+    }
+#pragma GCC unroll 4
+    for (int g = 0; g < TOGETHER; g++) {
+        vec_words front = (c0[g] & 0xffffffffu) | c1[g] << 32;
+        vec_words back = (c2[g] & 0xffffffffu) | c3[g] << 32;
+        words[g][0] = vec_pairs_low(front, back);
+        words[g][1] = vec_pairs_high(front, back);
+    }
+}
+
+/* mask[BLOCK] out: the multipliers of the words of counters first .. first + BLOCK / 4 - 1. */
+static inline void dropout_whole(float *mask, const tt_dropout *drop, uint64_t stream,
+                                 uint64_t first)
+{
+    const vec scale = vec_all(drop->scale);
+    for (int g = 0; g < GROUPS; g += TOGETHER) {
+        vec_words words[TOGETHER][2];
+        philox(words, drop->key, stream, first + (uint64_t)(g * COUNTERS));
+#pragma GCC unroll 8
+        for (int i = 0; i < 2 * TOGETHER; i++) {
+            vec_bits word = (vec_bits)words[i / 2][i % 2];
+            vec_store(mask + (2 * g + i) * VEC, vec_kept(word, drop->threshold, scale));
         }
     }
 }
@@ -52,19 +79,21 @@ static inline bool dropout_on(const tt_dropout *drop)
 static inline void dropout_mask(float *restrict mask, int64_t n, const tt_dropout *drop, int64_t b,
                                 int64_t first)
 {
-    uint64_t stream = tt_dropout_stream(drop->sample[b], drop->site);
-    uint32_t word[BLOCK], threshold = drop->threshold;
-    float scale = drop->scale;
+    const uint64_t stream = tt_dropout_stream(drop->sample[b], drop->site);
     int64_t skip = first % 4; /* words of the first counter that come before `first` */
     uint64_t counter = (uint64_t)(first / 4);
-    for (int64_t i = 0; i < n; counter += PHILOX) {
-        philox_words(word, drop->key, stream, counter);
-        int64_t count = tt_min(BLOCK - skip, n - i);
-        for (int64_t j = 0; j < count; j++) {
-            mask[i + j] = word[skip + j] >= threshold ? scale : 0;
+    for (int64_t i = 0; i < n; counter += BLOCK / 4) {
+        if (skip == 0 && n - i >= BLOCK) {
+            dropout_whole(mask + i, drop, stream, counter);
+            i += BLOCK;
+        } else {
+            float whole[BLOCK];
+            const int64_t count = tt_min(BLOCK - skip, n - i);
+            dropout_whole(whole, drop, stream, counter);
+            memcpy(mask + i, whole + skip, tt_bytes(count, sizeof *mask));
+            i += count;
+            skip = 0;
         }
-        i += count;
-        skip = 0;
     }
 }
 
@@ -75,8 +104,8 @@ static inline void dropout_block(float *restrict f, int64_t n, const tt_dropout 
     float mask[BLOCK];
     dropout_mask(mask, tt_min(n, BLOCK), drop, b, first);
     block_clear(mask, n);
-    for (int i = 0; i < BLOCK; i++) {
-        f[i] *= mask[i];
+    for (int i = 0; i < BLOCK; i += VEC) {
+        vec_store(f + i, vec_load(f + i) * vec_load(mask + i));
     }
 }
 

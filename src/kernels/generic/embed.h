@@ -28,31 +28,47 @@ static void generic_embed(tt_ctx *ctx, void *x_, const void *wte_, const void *w
     }
 }
 
-/* Threads own columns, so that equal tokens add up in row order without races. */
+/* word[n] and position[n], or BLOCK of them, inout += dx under dropout. */
+static inline void embed_grad_block(float *word, float *position, const act *dx, int64_t n,
+                                    const tt_dropout *drop, int64_t b, int64_t first)
+{
+    float mask[BLOCK];
+    const bool on = dropout_on(drop);
+    if (on) {
+        dropout_mask(mask, tt_min(n, BLOCK), drop, b, first);
+        block_clear(mask, n);
+    }
+    for (int i = 0; i < BLOCK && i < n; i += LANES) {
+        wide d = wide_load_act(dx + i, n - i), w = wide_load(word + i, n - i);
+        wide at = wide_load(position + i, n - i);
+        EACH_PART(p)
+        {
+            d.part[p] = on ? d.part[p] * vec_load(mask + i + p * VEC) : d.part[p];
+            w.part[p] += d.part[p];
+            at.part[p] += d.part[p];
+        }
+        wide_store(word + i, w, n - i);
+        wide_store(position + i, at, n - i);
+    }
+}
+
+/* A thread owns a range of columns, so that equal tokens add up in row order without races. */
 static void generic_embed_grad(tt_ctx *ctx, float *gwte, float *gwpe, const void *dx_,
                                const int32_t *token, int64_t B, int64_t T, int64_t C,
                                const tt_dropout *drop)
 {
     const act *dx = dx_;
+    const int64_t blocks = blocks_of(C), ranges = tt_min(ctx->threads, blocks);
 #pragma omp parallel for num_threads(ctx->threads)
-    for (int64_t block = 0; block < blocks_of(C); block++) {
-        int64_t c = block * BLOCK;
+    for (int64_t range = 0; range < ranges; range++) {
+        const int64_t begin = blocks * range / ranges * BLOCK;
+        const int64_t end = tt_min(C, blocks * (range + 1) / ranges * BLOCK);
         for (int64_t m = 0; m < B * T; m++) {
-            int64_t b = m / T, t = m % T;
-            float d[BLOCK], word[BLOCK], position[BLOCK];
-            float *gw = gwte + token[m] * C + c, *gp = gwpe + t * C + c;
-            block_load(d, dx + m * C + c, C - c);
-            if (dropout_on(drop)) {
-                dropout_block(d, C - c, drop, b, t * C + c);
+            float *word = gwte + token[m] * C, *position = gwpe + m % T * C;
+            for (int64_t c = begin; c < end; c += BLOCK) {
+                embed_grad_block(word + c, position + c, dx + m * C + c, end - c, drop, m / T,
+                                 m % T * C + c);
             }
-            block_load_f32(word, gw, C - c);
-            block_load_f32(position, gp, C - c);
-            for (int i = 0; i < BLOCK; i++) {
-                word[i] += d[i];
-                position[i] += d[i];
-            }
-            block_store_f32(gw, word, C - c);
-            block_store_f32(gp, position, C - c);
         }
     }
 }

@@ -1,40 +1,67 @@
-/* exp.h: an exponential that vectorises.
+/* exp.h: the exponential and the logistic function.
  *
- * exp(x) = 2^n exp(r), n = round(x / ln 2), |r| <= ln 2 / 2; exp(r) by its Taylor series up to r^7,
- * whose remainder is below 6e-9. Relative error at most 2 units in the last place (2.4e-7) for x in
- * [EXP_LOW, EXP_HIGH]; beyond, the value at the nearer end, so that 2^n stays a normal number. NaN
- * gives NaN. No branches, no calls. A test holds it to this. */
+ * exp(x) = 2^n exp(r), n = round(x / ln 2), |r| <= ln 2 / 2; exp(r) = 1 + r + r^2 q(r), where q is
+ * the polynomial of degree 4 that is best for the relative error (5 % of half a unit). No branches
+ * and no calls.
+ *
+ * Bounds, in units in the last place of the result, for every float:
+ *     vec_exp       at most 1 ulp, and exp(0) = 1
+ *     vec_logistic  1 / (1 + exp(-x)), at most 2.5 ulp
+ * Results below the smallest normal number are 0; overflow is infinity; exp(-inf) = 0, exp(inf) =
+ * inf, logistic(-inf) = 0, logistic(inf) = 1; NaN gives NaN. A test holds them to this. */
 #ifndef TUTTI_KERNELS_GENERIC_EXP_H
 #define TUTTI_KERNELS_GENERIC_EXP_H
 
-#include <stdint.h>
+#include <math.h>
 
-#include "tutti/numerics/format.h"
+#include "kernels/generic/vec.h"
 
-#define EXP_LOW (-87.0f)
-#define EXP_HIGH 88.0f
+#define EXP_LOW (-87.33654f)  /* the least x whose exponential is a normal number */
+#define EXP_OVER 88.72284f    /* the least x whose exponential is infinite */
+#define EXP_SHIFT 12582912.0f /* 1.5 * 2^23: adding it rounds to an integer in the low bits */
+#define EXP_LOG2_E 1.44269504f
+#define EXP_LN2_HIGH 0.693359375f /* few bits: n * EXP_LN2_HIGH is exact */
+#define EXP_LN2_LOW (-2.12194440e-4f)
 
+static inline vec vec_exp(vec x)
+{
+    vec shifted = vec_fma(x, vec_all(EXP_LOG2_E), vec_all(EXP_SHIFT));
+    vec n = shifted - EXP_SHIFT;
+    vec r = vec_fma(n, vec_all(-EXP_LN2_HIGH), x);
+    r = vec_fma(n, vec_all(-EXP_LN2_LOW), r);
+    vec q = vec_all(0x1.6a241ap-10f);
+    q = vec_fma(q, r, vec_all(0x1.1239f2p-7f));
+    q = vec_fma(q, r, vec_all(0x1.5558f2p-5f));
+    q = vec_fma(q, r, vec_all(0x1.555492p-3f));
+    q = vec_fma(q, r, vec_all(0x1.fffffcp-2f));
+    vec y = vec_fma(q, r * r, r) + 1;
+    /* y is at least 1 when n is the least, less than 1 when n is the greatest: n reaches the
+     * exponent without leaving its range */
+    y = (vec)((vec_bits)y + ((vec_bits)shifted << 23));
+    y = vec_below(x, vec_all(EXP_LOW), vec_all(0), y);
+    return vec_below(x, vec_all(EXP_OVER), y, x + INFINITY); /* NaN stays NaN */
+}
+
+/* The same of one number, for loops that the compiler vectorises itself. */
 static inline float exp_f32(float x)
 {
-    const float shift =
-        12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer in the low bits */
-    const float log2_e = 1.44269504f;
-    const float ln2_high = 0.693359375f; /* few bits: n * ln2_high is exact */
-    const float ln2_low = -2.12194440e-4f;
-    x = x < EXP_LOW ? EXP_LOW : x;
-    x = x > EXP_HIGH ? EXP_HIGH : x;
-    float shifted = x * log2_e + shift;
-    float n = shifted - shift;
-    float r = (x - n * ln2_high) - n * ln2_low;
-    float p = 1.0f / 5040;
-    p = p * r + 1.0f / 720;
-    p = p * r + 1.0f / 120;
-    p = p * r + 1.0f / 24;
-    p = p * r + 1.0f / 6;
-    p = p * r + 1.0f / 2;
-    p = p * r + 1.0f;
-    p = p * r + 1.0f;
-    return p * tt_f32_of_bits((tt_bits_of_f32(shifted) << 23) + (127u << 23));
+    float shifted = x * EXP_LOG2_E + EXP_SHIFT;
+    float n = shifted - EXP_SHIFT;
+    float r = (x - n * EXP_LN2_HIGH) - n * EXP_LN2_LOW;
+    float q = 0x1.6a241ap-10f;
+    q = q * r + 0x1.1239f2p-7f;
+    q = q * r + 0x1.5558f2p-5f;
+    q = q * r + 0x1.555492p-3f;
+    q = q * r + 0x1.fffffcp-2f;
+    float y = q * (r * r) + r + 1;
+    y = tt_f32_of_bits(tt_bits_of_f32(y) + (tt_bits_of_f32(shifted) << 23));
+    y = x < EXP_LOW ? 0 : y;
+    return x < EXP_OVER ? y : x + INFINITY;
+}
+
+static inline vec vec_logistic(vec x)
+{
+    return 1 / (1 + vec_exp(-x));
 }
 
 #endif

@@ -15,51 +15,90 @@
 #include "kernels/generic/act.h"
 #include "kernels/generic/exp.h"
 
-/* One row: z[V] in: logits, out: scratch. dz[V] out (NULL: not wanted). Returns the loss. */
-static inline double head_loss_row(float *restrict z, act *restrict dz, int32_t target, int64_t V,
-                                   int64_t used, float scale)
+enum { HEAD_RUN = 1024 }; /* logits that stay in L1 between their maximum and their exponentials */
+
+/* The greatest of z[n] and `top`; a NaN may be passed over. */
+static inline float head_max(const float *z, int64_t n, float top)
 {
-    float f[BLOCK], top[LANES];
+    wide most;
+    float lane[LANES];
+    int64_t v = 0;
+    EACH_PART(p)
+    {
+        most.part[p] = vec_all(top);
+    }
+    for (; v + LANES <= n; v += LANES) {
+        EACH_PART(p)
+        {
+            most.part[p] = vec_max(vec_load(z + v + p * VEC), most.part[p]);
+        }
+    }
+    wide_to(lane, most);
     for (int l = 0; l < LANES; l++) {
-        top[l] = z[0];
+        top = lane[l] > top ? lane[l] : top;
     }
-    for (int64_t v = 0; v < used; v += BLOCK) {
-        block_load_f32(f, z + v, used - v);
-        for (int64_t i = used - v; i < BLOCK; i++) {
-            f[i] = z[0];
+    for (; v < n; v++) {
+        top = z[v] > top ? z[v] : top;
+    }
+    return top;
+}
+
+/* exp(z - max) of a step; 0 beyond n. */
+static inline wide head_exp(const float *z, int64_t n, float max)
+{
+    wide f = wide_load(z, n);
+    EACH_PART(p)
+    {
+        f.part[p] = vec_exp(f.part[p] - max);
+    }
+    return wide_clear(f, n);
+}
+
+/* The logarithm of the sum of exp(z[used]) is *max + log(what is returned). A run at a time, so that
+ * the row is read once: what was summed so far is scaled down when the maximum grows. */
+static inline double head_sum(const float *z, int64_t used, float *max)
+{
+    double sum = 0;
+    *max = -INFINITY;
+    for (int64_t v = 0; v < used; v += HEAD_RUN) {
+        const int64_t n = tt_min(HEAD_RUN, used - v);
+        const float top = head_max(z + v, n, *max);
+        wide part = wide_zero();
+        if (top > *max) {
+            sum *= exp((double)*max - (double)top);
+            *max = top;
         }
-        for (int i = 0; i < BLOCK; i += LANES) {
-            for (int l = 0; l < LANES; l++) {
-                top[l] = f[i + l] > top[l] ? f[i + l] : top[l];
+        for (int64_t i = 0; i < n; i += LANES) {
+            wide f = head_exp(z + v + i, n - i, top);
+            EACH_PART(p)
+            {
+                part.part[p] += f.part[p];
             }
         }
+        sum += (double)wide_total(part);
     }
-    float max = top[0];
-    for (int l = 1; l < LANES; l++) {
-        max = top[l] > max ? top[l] : max;
-    }
-    double aim = (double)z[target] - (double)max, sum = 0;
-    for (int64_t v = 0; v < used; v += BLOCK) {
-        float lanes[LANES] = {0};
-        block_load_f32(f, z + v, used - v);
-        for (int i = 0; i < BLOCK; i++) {
-            f[i] = exp_f32(f[i] - max);
-        }
-        block_clear(f, used - v);
-        lanes_add(lanes, f);
-        block_store_f32(z + v, f, used - v);
-        sum += (double)lanes_total(lanes);
-    }
+    return sum;
+}
+
+/* One row: z[V] in, logits; dz[V] out (NULL: not wanted). Returns the loss. The exponentials are
+ * computed again for dz, because that is cheaper than to write them to memory and read them. */
+static inline double head_loss_row(const float *z, act *dz, int32_t target, int64_t V, int64_t used,
+                                   float scale)
+{
+    float max;
+    const double sum = head_sum(z, used, &max), aim = (double)z[target] - (double)max;
     if (dz != NULL) {
-        float inverse = (float)((double)scale / sum);
-        for (int64_t v = 0; v < V; v += BLOCK) {
-            block_load_f32(f, z + v, used - v > 0 ? used - v : 0);
-            for (int i = 0; i < BLOCK; i++) {
-                f[i] *= inverse;
+        const float inverse = (float)((double)scale / sum);
+        for (int64_t v = 0; v < used; v += LANES) {
+            wide f = head_exp(z + v, used - v, max);
+            EACH_PART(p)
+            {
+                f.part[p] *= inverse;
             }
-            block_store(dz + v, f, V - v);
+            wide_store_act(dz + v, f, used - v);
         }
-        dz[target] = act_of_f32((float)(((double)z[target] / sum - 1) * (double)scale));
+        memset(dz + used, 0, tt_bytes(V - used, sizeof *dz));
+        dz[target] = act_of_f32((float)((exp(aim) / sum - 1) * (double)scale));
     }
     return log(sum) - aim;
 }

@@ -9,24 +9,27 @@ static double generic_sum_squares(tt_ctx *ctx, const float *x, int64_t n)
 {
     enum { SEGMENTS = 64 };
     double partial[SEGMENTS];
-    int64_t length = tt_round_up(tt_ceil_div(n, SEGMENTS), BLOCK);
+    int64_t length = tt_round_up(tt_ceil_div(n, SEGMENTS), LANES);
 #pragma omp parallel for num_threads(ctx->threads)
     for (int64_t segment = 0; segment < SEGMENTS; segment++) {
-        double lanes[LANES] = {0}, sum = 0;
-        int64_t last = tt_min(n, (segment + 1) * length);
-        for (int64_t i = segment * length; i < last; i += BLOCK) {
-            float f[BLOCK];
-            block_load_f32(f, x + i, last - i);
-            for (int j = 0; j < BLOCK; j += LANES) {
-                for (int l = 0; l < LANES; l++) {
-                    lanes[l] += (double)f[j + l] * (double)f[j + l];
-                }
+        const int64_t last = tt_min(n, (segment + 1) * length);
+        vec_doubles sum[LANES / DOUBLES] = {{0}};
+        double lanes[LANES];
+        for (int64_t i = segment * length; i < last; i += LANES) {
+            wide f = wide_load(x + i, last - i);
+            EACH_PART(p)
+            {
+                vec_doubles low, high;
+                vec_to_doubles(f.part[p], &low, &high);
+                sum[2 * p] += low * low;
+                sum[2 * p + 1] += high * high;
             }
         }
+        memcpy(lanes, sum, sizeof lanes);
+        partial[segment] = 0;
         for (int l = 0; l < LANES; l++) {
-            sum += lanes[l];
+            partial[segment] += lanes[l];
         }
-        partial[segment] = sum;
     }
     double sum = 0;
     for (int segment = 0; segment < SEGMENTS; segment++) {

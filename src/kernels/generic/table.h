@@ -17,8 +17,13 @@
 
 static size_t generic_workspace(const tt_extents *extents, int threads)
 {
-    size_t gemm = gemm_bytes(threads), attention = attention_bytes(extents, threads);
-    return gemm > attention ? gemm : attention;
+    const size_t needs[] = {gemm_bytes(threads), attention_bytes(extents, threads),
+                            norm_grad_bytes(extents->channels)};
+    size_t most = 0;
+    for (size_t i = 0; i < sizeof needs / sizeof needs[0]; i++) {
+        most = needs[i] > most ? needs[i] : most;
+    }
+    return most;
 }
 
 static size_t generic_packed_bytes(int64_t N, int64_t K)

@@ -1,6 +1,8 @@
 /* generic_fp32_avx2.c: the portable bodies for FP32 storage, compiled with AVX2 and FMA. Everything in
  * here but the table is static, so no code compiled for AVX2 is reached without asking for it. */
 #if defined(__x86_64__)
+#include "kernels/isa/vec_avx2.h"
+
 #define TT_ACT_FP32
 #include "kernels/generic/table.h"
 

@@ -1,0 +1,207 @@
+/* vec.h: the vector vocabulary: what element-wise and row-wise kernels are written in.
+ *
+ * A `vec` is VEC floats, as wide as the instruction set has them; +, -, *, / and comparisons come
+ * from the compiler. A `wide` is LANES floats in PARTS vecs: one step of every loop and, in a sum,
+ * LANES partial sums, so that all instruction sets add in the same order. The few operations that a
+ * compiler does not find by itself are the ISA's: isa/vec_avx2.h and isa/vec_avx512.h define them
+ * and are included before this file; without one of them the portable definitions below serve.
+ *
+ * From the ISA: VEC, vec, vec_bits, vec_words, and
+ *     vec_fma(a, b, c)             a b + c, rounded once where the ISA has the instruction
+ *     vec_max(a, b), vec_min(a, b) the greater, the smaller; b when one of them is NaN
+ *     vec_sqrt(a)                  correctly rounded
+ *     vec_below(x, y, a, b)        x < y ? a : b
+ *     vec_kept(word, least, x)     word >= least ? x : 0, unsigned
+ *     vec_of_bf16(x)               VEC codes as floats
+ *     vec_to_bf16(y, part)         LANES floats as codes: nearest, ties to even, NaN quiet
+ *     vec_multiply(a, b)           64-bit products of the lower halves of the 64-bit elements
+ *     vec_pairs_low, vec_pairs_high(a, b)   elements 0, 2, .. and 1, 3, .. of a and b, alternating
+ *     vec_spread()                 0, 1, .. in the order that comes out right when the pairs of a and
+ *                                  b follow each other, low before high
+ *
+ * Reads tutti/numerics/format.h; next: act.h loads and stores whole steps, exp.h computes with them. */
+#ifndef TUTTI_KERNELS_GENERIC_VEC_H
+#define TUTTI_KERNELS_GENERIC_VEC_H
+
+#include <stdint.h>
+#include <string.h>
+
+#include "tutti/numerics/format.h"
+
+enum { LANES = 16 }; /* floats of a step; partial sums of a sum over a row */
+
+#ifndef TUTTI_KERNELS_ISA_VEC
+enum { VEC = 4 };
+typedef float vec __attribute__((vector_size(16)));
+typedef uint32_t vec_bits __attribute__((vector_size(16)));
+typedef uint64_t vec_words __attribute__((vector_size(16)));
+
+static inline vec vec_fma(vec a, vec b, vec c)
+{
+    return a * b + c;
+}
+
+static inline vec vec_select(vec_bits mask, vec a, vec b)
+{
+    return (vec)((mask & (vec_bits)a) | (~mask & (vec_bits)b));
+}
+
+static inline vec vec_max(vec a, vec b)
+{
+    return vec_select((vec_bits)(a > b), a, b);
+}
+
+static inline vec vec_min(vec a, vec b)
+{
+    return vec_select((vec_bits)(a < b), a, b);
+}
+
+static inline vec vec_below(vec x, vec y, vec a, vec b)
+{
+    return vec_select((vec_bits)(x < y), a, b);
+}
+
+static inline vec vec_sqrt(vec a)
+{
+    for (int i = 0; i < VEC; i++) {
+        a[i] = __builtin_sqrtf(a[i]);
+    }
+    return a;
+}
+
+static inline vec vec_kept(vec_bits word, uint32_t least, vec x)
+{
+    return (vec)((vec_bits)(word >= least) & (vec_bits)x);
+}
+
+static inline vec vec_of_bf16(const tt_bf16 *x)
+{
+    uint16_t codes __attribute__((vector_size(2 * VEC)));
+    memcpy(&codes, x, sizeof codes);
+    return (vec)(__builtin_convertvector(codes, vec_bits) << 16);
+}
+
+static inline void vec_to_bf16(tt_bf16 *y, const vec *part)
+{
+    for (int i = 0; i < LANES; i++) {
+        y[i] = tt_bf16_of_f32(part[i / VEC][i % VEC]);
+    }
+}
+
+static inline vec_words vec_multiply(vec_words a, vec_words b)
+{
+    return (a & 0xffffffffu) * (b & 0xffffffffu);
+}
+
+static inline vec_words vec_spread(void)
+{
+    return (vec_words){0, 1};
+}
+
+static inline vec_words vec_pairs_low(vec_words a, vec_words b)
+{
+    return (vec_words){a[0], b[0]};
+}
+
+static inline vec_words vec_pairs_high(vec_words a, vec_words b)
+{
+    return (vec_words){a[1], b[1]};
+}
+#endif
+
+enum { PARTS = LANES / VEC, DOUBLES = VEC / 2 };
+
+typedef float vec_half __attribute__((vector_size(VEC * sizeof(float) / 2)));
+typedef double vec_doubles __attribute__((vector_size(DOUBLES * sizeof(double))));
+
+typedef struct wide {
+    vec part[PARTS];
+} wide;
+
+/* Repeats what follows for each part of a step; the compiler unrolls it. */
+#define EACH_PART(p) _Pragma("GCC unroll 4") for (int p = 0; p < PARTS; p++)
+
+/* The same number everywhere. */
+static inline vec vec_all(float x)
+{
+    return x - (vec){0};
+}
+
+static inline vec vec_load(const float *x)
+{
+    vec v;
+    memcpy(&v, x, sizeof v);
+    return v;
+}
+
+static inline void vec_store(float *y, vec v)
+{
+    memcpy(y, &v, sizeof v);
+}
+
+/* The lower and the upper half of v. */
+static inline void vec_to_doubles(vec v, vec_doubles *low, vec_doubles *high)
+{
+    vec_half half[2];
+    memcpy(half, &v, sizeof half);
+    *low = __builtin_convertvector(half[0], vec_doubles);
+    *high = __builtin_convertvector(half[1], vec_doubles);
+}
+
+/* Zero in all lanes. */
+static inline wide wide_zero(void)
+{
+    wide w;
+    EACH_PART(p)
+    {
+        w.part[p] = (vec){0};
+    }
+    return w;
+}
+
+static inline wide wide_of(const float *x)
+{
+    wide w;
+    EACH_PART(p)
+    {
+        w.part[p] = vec_load(x + p * VEC);
+    }
+    return w;
+}
+
+static inline void wide_to(float *y, wide w)
+{
+    EACH_PART(p)
+    {
+        vec_store(y + p * VEC, w.part[p]);
+    }
+}
+
+/* The first n lanes as they are, 0 in the others. */
+static inline wide wide_clear(wide w, int64_t n)
+{
+    if (n < LANES) {
+        float f[LANES];
+        wide_to(f, w);
+        for (int64_t i = n; i < LANES; i++) {
+            f[i] = 0;
+        }
+        w = wide_of(f);
+    }
+    return w;
+}
+
+/* The sum of the lanes, added pairwise. */
+static inline float wide_total(wide w)
+{
+    float sum[LANES];
+    wide_to(sum, w);
+    for (int width = LANES / 2; width > 0; width /= 2) {
+        for (int l = 0; l < width; l++) {
+            sum[l] += sum[l + width];
+        }
+    }
+    return sum[0];
+}
+
+#endif
