@@ -26,6 +26,8 @@ extern const tt_ops tt_table_openblas_fp32; /* the gemms, in blas.c */
 #if defined(__x86_64__)
 extern const tt_ops tt_table_generic_avx2_bf16; /* the reference's bodies, compiled for AVX2 */
 extern const tt_ops tt_table_generic_avx2_fp32;
+extern const tt_ops tt_table_generic_avx512_bf16; /* the same for AVX-512 */
+extern const tt_ops tt_table_generic_avx512_fp32;
 extern const tt_ops tt_table_gemm_avx2_bf16;            /* gemm_*, peak: isa/gemm_avx2.c */
 extern const tt_ops tt_table_peak_avx2_fp32;            /* peak only: isa/gemm_avx2.c */
 extern const tt_ops tt_table_gemm_avx512_bf16;          /* gemm_*, peak: isa/gemm_avx512.c */

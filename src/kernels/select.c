@@ -12,7 +12,7 @@
 
 /* What a part asks of the processor, weakest first. A library counts as a level that every machine
  * has: asking for the reference alone leaves it out. */
-enum { LEVEL_REF, LEVEL_LIBRARY, LEVEL_AVX2, LEVEL_AVX512BF16 };
+enum { LEVEL_REF, LEVEL_LIBRARY, LEVEL_AVX2, LEVEL_AVX512, LEVEL_AVX512BF16 };
 
 typedef struct part {
     const tt_ops *ops;
@@ -26,8 +26,12 @@ static const part parts[] = {
     {&tt_table_generic_avx2_bf16, LEVEL_AVX2},
     {&tt_table_generic_avx2_fp32, LEVEL_AVX2},
     {&tt_table_gemm_avx2_bf16, LEVEL_AVX2},
-    {&tt_table_gemm_avx512bf16_bf16, LEVEL_AVX512BF16},
     {&tt_table_peak_avx2_fp32, LEVEL_AVX2},
+    {&tt_table_generic_avx512_bf16, LEVEL_AVX512},
+    {&tt_table_generic_avx512_fp32, LEVEL_AVX512},
+    {&tt_table_gemm_avx512_bf16, LEVEL_AVX512},
+    {&tt_table_peak_avx512_fp32, LEVEL_AVX512},
+    {&tt_table_gemm_avx512bf16_bf16, LEVEL_AVX512BF16},
     {&tt_table_attention_avx512bf16_bf16, LEVEL_AVX512BF16},
 #endif
     {&tt_table_openblas_fp32, LEVEL_LIBRARY},
@@ -42,6 +46,7 @@ typedef struct isa {
 static const isa isas[] = {
     {"ref", "guard:ref", LEVEL_REF},
     {"avx2", "guard:avx2", LEVEL_AVX2},
+    {"avx512", "guard:avx512", LEVEL_AVX512},
     {"avx512bf16", "guard:avx512bf16", LEVEL_AVX512BF16},
 };
 enum { ISAS = sizeof isas / sizeof isas[0] };
@@ -54,13 +59,17 @@ static bool supported(int level)
 #if defined(__x86_64__)
     __builtin_cpu_init();
     bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-    if (level == LEVEL_AVX2) {
+    bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                  __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+    switch (level) {
+    case LEVEL_AVX2:
         return avx2;
-    }
-    if (level == LEVEL_AVX512BF16) {
-        return avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-               __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
-               __builtin_cpu_supports("avx512bf16");
+    case LEVEL_AVX512:
+        return avx512;
+    case LEVEL_AVX512BF16:
+        return avx512 && __builtin_cpu_supports("avx512bf16");
+    default:
+        break;
     }
 #endif
     return level <= LEVEL_LIBRARY;

@@ -71,11 +71,17 @@ START_TEST(test_flush)
     volatile float small = 1e-30f, subnormal = 1e-41f;
     ck_assert(small * 1e-10f != 0 && subnormal * 1e10f != 0);
     tt_threads_set(2);
+    int kept = 0;
+#pragma omp parallel num_threads(4) reduction(+ : kept)
+    kept += small * 1e-10f != 0; /* a larger team, before */
+    ck_assert_int_eq(kept, 4);
     tt_flush_denormals(2);
-    int flushed = 0;
-#pragma omp parallel num_threads(3) reduction(+ : flushed)
-    flushed += small * 1e-10f == 0 && subnormal * 1e10f == 0; /* a third thread inherits it */
-    ck_assert_int_eq(flushed, 3);
+    for (int threads = 1; threads <= 5; threads++) { /* threads made later inherit it */
+        int flushed = 0;
+#pragma omp parallel num_threads(threads) reduction(+ : flushed)
+        flushed += small * 1e-10f == 0 && subnormal * 1e10f == 0;
+        ck_assert_int_eq(flushed, threads);
+    }
 #endif
 }
 END_TEST

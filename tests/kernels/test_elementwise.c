@@ -1,6 +1,7 @@
 /* test_elementwise.c: embed, norm, the gradient of a dropped branch, conversions, sums and adamw against
  * formulas in double; backwards against differences of those formulas; ragged sizes throughout. */
 #include "rig.h"
+#include "tutti/base/threads.h"
 
 static const int64_t widths[] = {1, 2, 3, 7, 31, 63, 64, 65, 127, 130};
 enum { WIDTHS = sizeof widths / sizeof widths[0] };
@@ -281,6 +282,41 @@ START_TEST(adamw)
 }
 END_TEST
 
+/* --- subnormals ------------------------------------------------------------------------------- */
+
+/* What kernels.h says of them, on both threads. */
+static void subnormal_cases(rig *r)
+{
+    enum { N = 1000 };
+    float *tiny = rig_floats(r, N, 0), *back = rig_floats(r, N, 1), *zero = rig_floats(r, N, 0);
+    float *master = rig_floats(r, N, 1), *m = rig_floats(r, N, 0), *v = rig_floats(r, N, 0);
+    void *code = rig_acts(r, N);
+    tt_adamw step = {1e-3f, 0.9f, 0.95f, 1e-8f, 0, 0.1f, 0.05f, 1};
+    for (int i = 0; i < N; i++) {
+        tiny[i] = tt_f32_of_bits(1u << 16);
+    }
+    r->ops.to_act(&r->ctx, code, tiny, N);
+    r->ops.from_act(&r->ctx, back, code, N);
+    ck_assert_mem_eq(back, tiny, N * sizeof *tiny); /* conversions keep them */
+    r->ops.adamw(&r->ctx, master, m, v, code, tiny, N, &step);
+    ck_assert_mem_eq(m, zero, N * sizeof *m); /* operands count as 0 */
+    for (int i = 0; i < N; i++) {
+        tiny[i] = 1e-20f;
+    }
+    r->ops.adamw(&r->ctx, master, m, v, code, tiny, N, &step);
+    ck_assert_mem_eq(v, zero, N * sizeof *v); /* the square is subnormal, and 0 */
+    free(tiny), free(back), free(zero), free(master), free(m), free(v), free(code);
+}
+
+START_TEST(subnormals)
+{
+#ifdef __SSE__
+    tt_flush_denormals(2);
+    rig_each(subnormal_cases);
+#endif
+}
+END_TEST
+
 static Suite *make_suite(void)
 {
     Suite *suite = suite_create("elementwise");
@@ -291,6 +327,7 @@ static Suite *make_suite(void)
     tcase_add_test(tests, convert);
     tcase_add_test(tests, sums);
     tcase_add_test(tests, adamw);
+    tcase_add_test(tests, subnormals); /* last: it sets the mode of the program */
     suite_add_tcase(suite, tests);
     return suite;
 }

@@ -23,6 +23,12 @@
  *  - no reads or writes outside the stated shapes; inputs never change; outputs overlap nothing;
  *  - FP32 accumulation throughout; norms, softmax, loss and the optimizer compute in FP32.
  *
+ * Subnormals. Programs set flush-to-zero (MXCSR bit 15) and denormals-are-zero (bit 6) in every
+ * thread by tt_flush_denormals (tutti/base/threads.h): subnormal results of FP32 and FP64 arithmetic
+ * are 0, and subnormal operands count as 0. Loads, stores, conversions between BF16 and FP32 and
+ * integer work keep subnormals: a weight that was set to one is stored as one. Exponentials below
+ * the smallest normal number are 0 in any mode; VDPBF16PS flushes in any mode.
+ *
  * Reads views of model memory, writes the same; next: model/model.h calls these. */
 #ifndef TUTTI_KERNELS_KERNELS_H
 #define TUTTI_KERNELS_KERNELS_H
@@ -189,7 +195,7 @@ enum { TT_OP_TOTAL = 0 TT_OPS(TT_OP_COUNT) };
 enum { TT_OPS(TT_OP_INDEX) }; /* TT_OP_adamw: where every array of TT_OP_TOTAL keeps adamw */
 
 struct tt_ops {
-    const char *isa;  /* "ref", "avx2", "avx512bf16", "guard:avx2" */
+    const char *isa;  /* "ref", "avx2", "avx512", "avx512bf16", "guard:avx2" */
     tt_format format; /* of act */
     /* Scratch bytes for these extents and threads: of a selected table, all it can need. */
     size_t (*workspace)(const tt_extents *extents, int threads);
