@@ -284,11 +284,20 @@ END_TEST
 
 /* --- subnormals ------------------------------------------------------------------------------- */
 
+static bool all_zero(const float *x, int64_t n)
+{
+    uint32_t bits = 0;
+    for (int64_t i = 0; i < n; i++) {
+        bits |= tt_bits_of_f32(x[i]) & 0x7fffffffu;
+    }
+    return bits == 0;
+}
+
 /* What kernels.h says of them, on both threads. */
 static void subnormal_cases(rig *r)
 {
     enum { N = 1000 };
-    float *tiny = rig_floats(r, N, 0), *back = rig_floats(r, N, 1), *zero = rig_floats(r, N, 0);
+    float *tiny = rig_floats(r, N, 0), *back = rig_floats(r, N, 1);
     float *master = rig_floats(r, N, 1), *m = rig_floats(r, N, 0), *v = rig_floats(r, N, 0);
     void *code = rig_acts(r, N);
     tt_adamw step = {1e-3f, 0.9f, 0.95f, 1e-8f, 0, 0.1f, 0.05f, 1};
@@ -299,13 +308,13 @@ static void subnormal_cases(rig *r)
     r->ops.from_act(&r->ctx, back, code, N);
     ck_assert_mem_eq(back, tiny, N * sizeof *tiny); /* conversions keep them */
     r->ops.adamw(&r->ctx, master, m, v, code, tiny, N, &step);
-    ck_assert_mem_eq(m, zero, N * sizeof *m); /* operands count as 0 */
+    ck_assert(all_zero(m, N)); /* operands count as 0 */
     for (int i = 0; i < N; i++) {
         tiny[i] = 1e-20f;
     }
     r->ops.adamw(&r->ctx, master, m, v, code, tiny, N, &step);
-    ck_assert_mem_eq(v, zero, N * sizeof *v); /* the square is subnormal, and 0 */
-    free(tiny), free(back), free(zero), free(master), free(m), free(v), free(code);
+    ck_assert(all_zero(v, N)); /* the square is subnormal, and 0 */
+    free(tiny), free(back), free(master), free(m), free(v), free(code);
 }
 
 START_TEST(subnormals)

@@ -124,16 +124,30 @@ static inline void wide_store_act(act *y, wide w, int64_t n)
 /* f[BLOCK] out = x[n], 0 beyond n. n may exceed BLOCK. */
 static inline void block_load(float *restrict f, const act *restrict x, int64_t n)
 {
-    for (int i = 0; i < BLOCK; i += LANES) {
-        wide_store(f + i, wide_load_act(x + i, n - i), LANES);
+    if (n >= BLOCK) { /* straight on, so that f can stay in registers */
+#pragma GCC unroll 4
+        for (int i = 0; i < BLOCK; i += LANES) {
+            wide_to(f + i, wide_load_act(x + i, LANES));
+        }
+    } else {
+        for (int i = 0; i < BLOCK; i += LANES) {
+            wide_to(f + i, wide_load_act(x + i, n - i));
+        }
     }
 }
 
 /* y[min(n, BLOCK)] out = f[BLOCK] rounded. */
 static inline void block_store(act *restrict y, const float *restrict f, int64_t n)
 {
-    for (int i = 0; i < BLOCK && i < n; i += LANES) {
-        wide_store_act(y + i, wide_load(f + i, LANES), n - i);
+    if (n >= BLOCK) {
+#pragma GCC unroll 4
+        for (int i = 0; i < BLOCK; i += LANES) {
+            wide_store_act(y + i, wide_of(f + i), LANES);
+        }
+    } else {
+        for (int i = 0; i < n; i += LANES) {
+            wide_store_act(y + i, wide_of(f + i), n - i);
+        }
     }
 }
 

@@ -4,6 +4,27 @@
 
 #include "kernels/generic/dropout.h"
 
+/* x[n], or BLOCK of it, out = dropout(word + position). */
+static inline void embed_block(act *x, const act *word, const act *position, int64_t n,
+                               const tt_dropout *drop, int64_t b, int64_t first)
+{
+    float mask[BLOCK];
+    const bool on = dropout_on(drop);
+    if (on) {
+        dropout_mask(mask, tt_min(n, BLOCK), drop, b, first);
+        block_clear(mask, n);
+    }
+    for (int i = 0; i < BLOCK && i < n; i += LANES) {
+        wide sum = wide_load_act(word + i, n - i), at = wide_load_act(position + i, n - i);
+        EACH_PART(p)
+        {
+            sum.part[p] += at.part[p];
+            sum.part[p] = on ? sum.part[p] * vec_load(mask + i + p * VEC) : sum.part[p];
+        }
+        wide_store_act(x + i, sum, n - i);
+    }
+}
+
 static void generic_embed(tt_ctx *ctx, void *x_, const void *wte_, const void *wpe_,
                           const int32_t *token, int64_t B, int64_t T, int64_t C,
                           const tt_dropout *drop)
@@ -12,18 +33,9 @@ static void generic_embed(tt_ctx *ctx, void *x_, const void *wte_, const void *w
     const act *wte = wte_, *wpe = wpe_;
 #pragma omp parallel for num_threads(ctx->threads)
     for (int64_t m = 0; m < B * T; m++) {
-        int64_t b = m / T, t = m % T;
         for (int64_t c = 0; c < C; c += BLOCK) {
-            float sum[BLOCK], position[BLOCK];
-            block_load(sum, wte + token[m] * C + c, C - c);
-            block_load(position, wpe + t * C + c, C - c);
-            for (int i = 0; i < BLOCK; i++) {
-                sum[i] += position[i];
-            }
-            if (dropout_on(drop)) {
-                dropout_block(sum, C - c, drop, b, t * C + c);
-            }
-            block_store(x + m * C + c, sum, C - c);
+            embed_block(x + m * C + c, wte + token[m] * C + c, wpe + m % T * C + c, C - c, drop,
+                        m / T, m % T * C + c);
         }
     }
 }
