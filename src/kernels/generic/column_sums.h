@@ -8,23 +8,23 @@
 static inline void column_sums(float *gb, const act *dy, int64_t N, int64_t M, int64_t n,
                                int64_t leaf)
 {
-    for (int64_t j = 0; j < n; j += BLOCK) {
-        float sum[BLOCK];
-        block_load_f32(sum, gb + j, n - j);
+    for (int64_t j = 0; j < n; j += LANES) {
+        wide sum = wide_load(gb + j, n - j);
         for (int64_t first = 0; first < M; first += leaf) {
-            float leaf_sum[BLOCK] = {0};
+            wide of_leaf = wide_zero();
             for (int64_t m = first; m < tt_min(first + leaf, M); m++) {
-                float d[BLOCK];
-                block_load(d, dy + m * N + j, n - j);
-                for (int i = 0; i < BLOCK; i++) {
-                    leaf_sum[i] += d[i];
+                wide d = wide_load_act(dy + m * N + j, n - j);
+                EACH_PART(p)
+                {
+                    of_leaf.part[p] += d.part[p];
                 }
             }
-            for (int i = 0; i < BLOCK; i++) {
-                sum[i] += leaf_sum[i];
+            EACH_PART(p)
+            {
+                sum.part[p] += of_leaf.part[p];
             }
         }
-        block_store_f32(gb + j, sum, n - j);
+        wide_store(gb + j, sum, n - j);
     }
 }
 

@@ -1,9 +1,8 @@
 /* epilogue.h: what becomes of the sums of a matmul (tt_epilogue).
  *
  * A matmul of any ISA hands over runs of a row's sums while they are in the cache, so that bias,
- * GELU, its derivative, dropout and residual cost no pass over memory of their own. A run begins at
- * a multiple of BLOCK columns; every element goes through the same instructions wherever a run
- * begins or ends.
+ * GELU, its derivative, dropout and residual cost no pass over memory of their own. Every
+ * element goes through the same instructions wherever a run begins or ends.
  *
  * Reads the epilogue's arrays, writes y and before; next: gemm.h, isa/gemm_tile.h, blas.c. */
 #ifndef TUTTI_KERNELS_GENERIC_EPILOGUE_H
@@ -12,55 +11,64 @@
 #include "kernels/generic/dropout.h"
 #include "kernels/generic/gelu.h"
 
-/* f[BLOCK] inout: sums of row m, columns col .. col + n - 1 (n <= BLOCK); at = m * N + col. */
-static inline void epilogue_block(const tt_epilogue *e, float *restrict f, int64_t m, int64_t col,
-                                  int64_t n, int64_t N)
+/* f inout: a step of n <= LANES sums; `at` is where they lie in [M,N], `col` in a row; mask holds the
+ * multipliers of the step, NULL: no dropout. */
+static inline wide epilogue_step(const tt_epilogue *e, wide f, int64_t at, int64_t col, int64_t n,
+                                 const float *mask)
 {
-    int64_t at = m * N + col;
-    float g[BLOCK];
     if (e->bias != NULL) {
-        block_load(g, (const act *)e->bias + col, n);
-        for (int i = 0; i < BLOCK; i++) {
-            f[i] += g[i];
+        wide bias = wide_load_act((const act *)e->bias + col, n);
+        EACH_PART(p)
+        {
+            f.part[p] += bias.part[p];
         }
     }
     if (e->before != NULL) {
-        for (int i = 0; i < BLOCK; i++) {
-            f[i] = f32_of_act(act_of_f32(f[i]));
-        }
-        block_store((act *)e->before + at, f, n);
-        for (int i = 0; i < BLOCK; i++) {
-            f[i] = gelu_f32(f[i]);
+        act kept[LANES];
+        wide_store_act(kept, f, LANES);
+        memcpy((act *)e->before + at, kept, tt_bytes(tt_min(n, LANES), sizeof *kept));
+        f = wide_load_act(kept, LANES);
+        EACH_PART(p)
+        {
+            f.part[p] = vec_gelu(f.part[p]);
         }
     }
     if (e->slope != NULL) {
-        block_load(g, (const act *)e->slope + at, n);
-        for (int i = 0; i < BLOCK; i++) {
-            f[i] *= gelu_slope_f32(g[i]);
+        wide x = wide_load_act((const act *)e->slope + at, n);
+        EACH_PART(p)
+        {
+            f.part[p] *= vec_gelu_slope(x.part[p]);
         }
     }
     if (e->residual != NULL) {
-        if (dropout_on(e->drop)) {
-            dropout_block(f, n, e->drop, m / e->T, m % e->T * N + col);
-        }
-        block_load(g, (const act *)e->residual + at, n);
-        for (int i = 0; i < BLOCK; i++) {
-            f[i] += g[i];
+        wide x = wide_load_act((const act *)e->residual + at, n);
+        EACH_PART(p)
+        {
+            vec kept = mask == NULL ? f.part[p] : f.part[p] * vec_load(mask + p * VEC);
+            f.part[p] = x.part[p] + kept;
         }
     }
+    return f;
 }
 
 /* y[M,N] out in row m, columns col .. col + n - 1, from their sums; e may be NULL. */
 static inline void epilogue_row(const tt_epilogue *e, act *y, const float *sums, int64_t m,
                                 int64_t col, int64_t n, int64_t N)
 {
+    bool drops = e != NULL && e->residual != NULL && dropout_on(e->drop);
+    int64_t at = m * N + col;
     for (int64_t j = 0; j < n; j += BLOCK) {
-        float f[BLOCK];
-        block_load_f32(f, sums + j, n - j);
-        if (e != NULL) {
-            epilogue_block(e, f, m, col + j, tt_min(BLOCK, n - j), N);
+        float mask[BLOCK];
+        if (drops) {
+            dropout_mask(mask, BLOCK, e->drop, m / e->T, m % e->T * N + col + j);
         }
-        block_store(y + m * N + col + j, f, n - j);
+        for (int64_t i = j; i < tt_min(j + BLOCK, n); i += LANES) {
+            wide f = wide_load(sums + i, n - i);
+            if (e != NULL) {
+                f = epilogue_step(e, f, at + i, col + i, n - i, drops ? mask + (i - j) : NULL);
+            }
+            wide_store_act(y + at + i, f, n - i);
+        }
     }
 }
 

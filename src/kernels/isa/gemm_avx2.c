@@ -22,6 +22,8 @@ typedef float tile_a;
 typedef tt_bf16 tile_b;
 
 #include "kernels/isa/codes_avx2.h"
+#include "kernels/isa/vec_avx2.h"
+/* these two first */
 #include "kernels/isa/gemm_tile.h"
 #include "kernels/isa/peak_loop.h"
 

@@ -13,6 +13,7 @@
 #define SIMDE_ENABLE_NATIVE_ALIASES
 #include <simde/x86/avx512.h>
 #else
+#include "kernels/isa/vec_avx512.h"
 #include <immintrin.h>
 #endif
 #include <stdbool.h>

@@ -148,11 +148,11 @@ static size_t gemm_own_bytes(int threads)
 static size_t gemm_workspace(const tt_extents *x, int threads)
 {
     int64_t narrow = tt_max(x->channels, x->heads * x->head_size);
-    int64_t wide = tt_max(x->ffn, narrow), wider = tt_max(x->vocab, wide);
-    size_t most = gemm_b_bytes(wide, x->rows, x->tokens);
+    int64_t widest = tt_max(x->ffn, narrow), wider = tt_max(x->vocab, widest);
+    size_t most = gemm_b_bytes(widest, x->rows, x->tokens);
     if (!x->packed) {
         size_t nt = gemm_b_bytes(wider, narrow, narrow), nn = gemm_b_bytes(narrow, wider, wider);
-        size_t turned = gemm_b_bytes(narrow, wide, wide);
+        size_t turned = gemm_b_bytes(narrow, widest, widest);
         most = tt_max(most, tt_max(nt, tt_max(nn, turned)));
     }
     return gemm_own_bytes(threads) + most;
