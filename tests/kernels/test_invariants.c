@@ -1,9 +1,9 @@
 /* test_invariants.c: what layout must not change, bit for bit, for every table.
  *
  * A miniature step runs every operation on B sequences, then again in other ways: on 1, 2 and 3
- * threads, with packed weights; sequence by sequence, as another micro-batch size or rank count would. Outputs per row
- * must agree in every bit, and so must accumulators, because leaves are added in order. Dropout is
- * on: masks belong to samples, not to places in a batch. */
+ * threads, with packed weights; sequence by sequence, as another micro-batch size or rank count
+ * would. Outputs per row must agree in every bit, and so must accumulators, because leaves are added
+ * in order. Dropout is on: masks belong to samples, not to places in a batch. */
 #include "kernels/kernels_impl.h"
 #include "rig.h"
 
