@@ -216,6 +216,47 @@ START_TEST(leaves_longer_than_a_chunk)
 }
 END_TEST
 
+/* Leaves of more rows than norm_grad sums at a time: the same alone and in a batch, on any number of
+ * threads, and the true sums. */
+static void long_sums(rig *r)
+{
+    enum { T = 4096 + 37, M = 2 * T, WIDE = 3 };
+    void *x = rig_random(r, M * WIDE, 1), *dy = rig_random(r, M * WIDE, 1),
+         *y = rig_acts(r, M * WIDE);
+    void *gain = rig_random(r, WIDE, 1), *bias = rig_random(r, WIDE, 1), *dx[2];
+    float *mean = rig_floats(r, M, 1), *rstd = rig_floats(r, M, 1), *sums[2];
+    r->ops.norm(&r->ctx, y, mean, rstd, x, gain, bias, M, WIDE);
+    for (int k = 0; k < 2; k++) {
+        int64_t rows = k == 0 ? M : T;
+        r->ctx.threads = 2 - k;
+        dx[k] = rig_copy(dy, (size_t)(M * WIDE) * rig_size(r));
+        sums[k] = rig_block(2 * WIDE * sizeof **sums);
+        memset(sums[k], 0, 2 * WIDE * sizeof **sums);
+        for (int64_t m = 0; m < M; m += rows) {
+            r->ops.norm_grad(&r->ctx, at(r, dx[k], m * WIDE), sums[k], sums[k] + WIDE,
+                             at(r, dy, m * WIDE), at(r, x, m * WIDE), gain, mean + m, rstd + m,
+                             rows, WIDE, T);
+        }
+    }
+    for (int64_t c = 0; c < WIDE; c++) {
+        double want = 0;
+        for (int64_t m = 0; m < M; m++) {
+            want += rig_get(r, dy, m * WIDE + c);
+        }
+        ck_assert(fabs((double)sums[0][WIDE + c] - want) < 1e-6 * M);
+    }
+    ck_assert_mem_eq(dx[0], dx[1], (size_t)(M * WIDE) * rig_size(r));
+    ck_assert_mem_eq(sums[0], sums[1], 2 * WIDE * sizeof **sums);
+    free(x), free(dy), free(y), free(gain), free(bias), free(mean), free(rstd);
+    free(dx[0]), free(dx[1]), free(sums[0]), free(sums[1]);
+}
+
+START_TEST(leaves_longer_than_norm_grad_holds)
+{
+    rig_each(long_sums);
+}
+END_TEST
+
 /* Equal rows give equal results: everywhere, or 64 rows apart where OpenBLAS serves. Wide and deep
  * enough for every kernel inside a BLAS. */
 static void equal_rows(rig *r)
@@ -294,6 +335,7 @@ static Suite *make_suite(void)
     TCase *tests = tcase_create("invariants");
     tcase_add_test(tests, threads_and_splits);
     tcase_add_test(tests, leaves_longer_than_a_chunk);
+    tcase_add_test(tests, leaves_longer_than_norm_grad_holds);
     tcase_add_test(tests, rows_do_not_depend_on_their_place);
     tcase_add_test(tests, ranges);
     suite_add_tcase(suite, tests);

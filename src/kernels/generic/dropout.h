@@ -14,7 +14,7 @@
 enum {
     COUNTERS = VEC / 2,                /* counters to a vector; each gives four words */
     GROUPS = BLOCK / (4 * COUNTERS),   /* vectors of counters to a block */
-    TOGETHER = GROUPS < 4 ? GROUPS : 4 /* of them at a time: their rounds overlap */
+    TOGETHER = GROUPS < 2 ? GROUPS : 2 /* of them at a time: their rounds overlap */
 };
 
 /* words[TOGETHER][2] out = the words of counters first, first + 1, .. in order. */

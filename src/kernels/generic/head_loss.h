@@ -90,10 +90,10 @@ static inline double head_loss_row(const float *z, act *dz, int32_t target, int6
     if (dz != NULL) {
         const float inverse = (float)((double)scale / sum);
         for (int64_t v = 0; v < used; v += LANES) {
-            wide f = head_exp(z + v, used - v, max);
+            wide f = wide_load(z + v, used - v);
             EACH_PART(p)
             {
-                f.part[p] *= inverse;
+                f.part[p] = vec_exp(f.part[p] - max) * inverse;
             }
             wide_store_act(dz + v, f, used - v);
         }
