@@ -15,9 +15,7 @@
 
 #include "cli/bench_impl.h"
 
-#if DNNL_VERSION_MAJOR != 2
-#error "bench_dnnl.c speaks the C interface of oneDNN 2"
-#endif
+_Static_assert(DNNL_VERSION_MAJOR == 2, "the C interface of oneDNN 2, which 3 changed");
 
 enum { SRC, WEIGHTS, DST, OPERANDS };
 
