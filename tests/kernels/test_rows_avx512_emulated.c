@@ -45,7 +45,8 @@ static int run(rig *r, output *out)
     void *w = rig_acts(r, V * C);
     r->ops.embed(ctx, x, wte, wpe, token, B, T, C, &drop);
     r->ops.norm(ctx, y, mean, rstd, x, gain, wpe, M, C);
-    r->ops.head_loss(ctx, &loss, &valid, NULL, dx, gwte, y, wte, token, M, V, V - 2, C, T, 1);
+    const tt_weight head = {wte, NULL};
+    r->ops.head_loss(ctx, &loss, &valid, NULL, dx, gwte, y, &head, token, M, V, V - 2, C, T, 1);
     r->ops.norm_grad(ctx, dx, ggain, gbias, y, x, gain, mean, rstd, M, C, T);
     r->ops.residual_grad(ctx, x, dx, B, T, C, &drop);
     r->ops.embed_grad(ctx, gwte, gwpe, x, token, B, T, C, &drop);

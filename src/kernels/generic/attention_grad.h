@@ -314,7 +314,7 @@ static void generic_attention_grad(tt_ctx *ctx, void *dqkv, const void *d_o, con
                 }
             }
         }
-        for (int64_t h = 0; h < group; h++) {
+        for (int64_t h = 0; rest > 0 && h < group; h++) {
             for (int64_t round = 0; round < squares; round++) {
 #pragma omp for schedule(dynamic)
                 for (int64_t task = 0; task < rest * (squares - round); task++) {

@@ -44,8 +44,9 @@ static inline wide epilogue_step(const tt_epilogue *e, wide f, int64_t at, int64
         wide x = wide_load_act((const act *)e->residual + at, n);
         EACH_PART(p)
         {
-            vec kept = mask == NULL ? f.part[p] : f.part[p] * vec_load(mask + p * VEC);
-            f.part[p] = x.part[p] + kept;
+            /* fused by name: what a compiler fuses may differ between whole and partial steps */
+            vec kept = mask == NULL ? vec_all(1) : vec_load(mask + p * VEC);
+            f.part[p] = vec_fma(f.part[p], kept, x.part[p]);
         }
     }
     return f;
