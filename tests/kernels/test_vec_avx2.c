@@ -2,7 +2,8 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 #pragma GCC target("avx2,fma")
-#pragma GCC optimize("O2") /* then upper halves are cleared before calls, which are slow otherwise */
+#pragma GCC optimize( \
+    "O2") /* then upper halves are cleared before calls, which are slow otherwise */
 #include "kernels/isa/vec_avx2.h"
 #endif
 

@@ -2,7 +2,7 @@
  *
  * The bodies in generic/ are written once. A file that includes them first defines TT_ACT_BF16 or
  * TT_ACT_FP32 and gets a table for that format, compiled with that file's flags: the reference under
- * the baseline flags, the AVX2 one under -mavx2 -mfma, and so on. All functions here are static, so that code
+ * the baseline flags, the AVX2 one under -mavx2 -mfma, .. All functions here are static, so that code
  * compiled for an ISA never serves a caller of the baseline.
  *
  * Bodies go through rows in steps of LANES elements held as FP32 (a `wide`); a last partial step is
