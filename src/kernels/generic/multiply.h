@@ -16,7 +16,8 @@
 
 /* The widest vector of the flags this is compiled with. A tile of C is TALL x PANEL: its sums hide
  * the latency of a multiply-add, and with a row of B and an element of A they fit the registers (16,
- * or 32 with AVX-512). What is left below the last whole tile goes in lower ones. TT_EMULATE_AVX512 belongs to tests. */
+ * or 32 with AVX-512). What is left below the last whole tile goes in lower ones. TT_EMULATE_AVX512
+ * belongs to tests. */
 #if defined(__AVX512F__) || defined(TT_EMULATE_AVX512)
 enum { VECTOR = 16, TALL = 12 };
 #elif defined(__AVX__)
