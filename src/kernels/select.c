@@ -102,11 +102,13 @@ const char *tt_kernels_best_isa(void)
     return best_isa()->name;
 }
 
+/* Asks only parts that may run here: what they answer with is compiled for their level, too. */
 static size_t workspace_of(tt_format format, const tt_extents *extents, int threads)
 {
     size_t most = 0;
     for (int i = 0; i < PARTS; i++) {
-        if (parts[i].ops->format == format && parts[i].ops->workspace != NULL) {
+        if (parts[i].ops->format == format && parts[i].ops->workspace != NULL &&
+            supported(parts[i].level)) {
             size_t bytes = parts[i].ops->workspace(extents, threads);
             most = bytes > most ? bytes : most;
         }

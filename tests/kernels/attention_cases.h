@@ -393,7 +393,7 @@ END_TEST
 /* More than one square of backward and one task of forward, in both directions. */
 START_TEST(definition_long)
 {
-    static const shape s = {1, 500, 2, 1, 5, 600};
+    static const shape s = {1, 780, 2, 1, 3, 800};
     attention_each(against_definition, &s);
 }
 END_TEST
