@@ -16,7 +16,7 @@
 #include "cli/bench_impl.h"
 
 /* head_loss works in chunks of rows, and so does its row in the table of matmuls. */
-enum { HEAD_ROWS = 256 };
+enum { HEAD_ROWS = 1024 };
 
 /* One matmul: y[M,N] = x[M,K] w[N,K]^T. A leaf is `leaf` rows. */
 typedef struct tt_matmul {

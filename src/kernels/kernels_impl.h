@@ -48,15 +48,26 @@ static inline size_t tt_padded(size_t bytes)
     return (bytes + TT_ALIGN - 1) / TT_ALIGN * TT_ALIGN;
 }
 
-enum { TT_HEAD_ROWS = 256 }; /* head_loss takes at most so many rows at a time */
+/* head_loss makes logits of at most so many rows at a time, and keeps their gradient, in act, of so
+ * many: the deeper the sum over rows, the fewer passes over the weight's gradient. */
+enum { TT_HEAD_ROWS = 256, TT_HEAD_DEPTH = 1024 };
 
-/* Front of the workspace that head_loss keeps: logits, their gradient, losses, of one chunk. */
+/* Front of the workspace that head_loss keeps: logits, losses, the gradient of the logits. */
+static inline size_t tt_head_logits(int64_t rows, int64_t vocab)
+{
+    return tt_padded(tt_bytes(tt_mul(tt_min(TT_HEAD_ROWS, rows), vocab), sizeof(float)));
+}
+
+static inline size_t tt_head_losses(int64_t rows)
+{
+    return tt_padded(tt_bytes(tt_min(TT_HEAD_ROWS, rows), sizeof(double)));
+}
+
 static inline size_t tt_head_front(int64_t rows, int64_t vocab, tt_format format)
 {
-    int64_t chunk = tt_min(TT_HEAD_ROWS, rows);
-    return tt_padded(tt_bytes(tt_mul(chunk, vocab), sizeof(float))) +
-           tt_padded(tt_bytes(tt_mul(chunk, vocab), tt_formats[format].bytes)) +
-           tt_padded(tt_bytes(chunk, sizeof(double)));
+    int64_t kept = tt_mul(tt_min(TT_HEAD_DEPTH, rows), vocab);
+    return tt_head_logits(rows, vocab) + tt_head_losses(rows) +
+           tt_padded(tt_bytes(kept, tt_formats[format].bytes));
 }
 
 /* ctx without the first `front` bytes of its workspace (a multiple of TT_ALIGN). */

@@ -19,7 +19,7 @@ typedef struct rig {
     uint64_t stream; /* of the next random array */
 } rig;
 
-static const tt_extents rig_extents = {.rows = 640,
+static const tt_extents rig_extents = {.rows = 1200,
                                        .tokens = 160,
                                        .channels = 200,
                                        .ffn = 400,

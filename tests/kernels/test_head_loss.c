@@ -130,8 +130,9 @@ END_TEST
 static void chunks(rig *r)
 {
     static const head heads[] = {{TT_HEAD_ROWS + 37, 9, 8, 3, TT_HEAD_ROWS + 37},
-                                 {2 * TT_HEAD_ROWS + 5, 5, 5, 2, 100}};
-    for (int i = 0; i < 2; i++) {
+                                 {2 * TT_HEAD_ROWS + 5, 5, 5, 2, 100},
+                                 {TT_HEAD_DEPTH + 37, 9, 8, 3, TT_HEAD_DEPTH + 37}};
+    for (int i = 0; i < 3; i++) {
         one_case(r, &heads[i], 3);
     }
 }

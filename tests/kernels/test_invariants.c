@@ -184,7 +184,7 @@ END_TEST
 /* Leaves longer than a chunk of head_loss: chunks start anew with each leaf. */
 static void long_leaves(rig *r)
 {
-    enum { T = TT_HEAD_ROWS + 64, M = 2 * T, WIDE = 9, WORDS = 50 };
+    enum { T = TT_HEAD_DEPTH + 64, M = 2 * T, WIDE = 9, WORDS = 50 };
     void *x = rig_random(r, M * WIDE, 1), *w = rig_random(r, WORDS * WIDE, 1), *dx[2];
     int32_t *target = rig_tokens(r, M, WORDS);
     float *gw[2], *start = rig_floats(r, WORDS * WIDE, 1);

@@ -3,9 +3,9 @@
  *     z = x w^T over the first vocab_used columns;  loss = log sum exp(z) - z[target]
  *     dz = (softmax(z) - onehot(target)) scale, rounded to act;  dx = dz w;  gw += dz^T x
  *
- * A chunk is the next TT_HEAD_ROWS rows of a leaf, or what is left of it, so that [M,V] is never
- * stored and the order of sums depends on the leaf alone. The matmuls are those of the selected
- * table; the chunk's buffers are the front of the workspace. */
+ * Logits are made for the next TT_HEAD_ROWS rows of a leaf, their gradient in act is kept for
+ * TT_HEAD_DEPTH rows, or what is left of the leaf, so that [M,V] is never stored and the order of sums
+ * depends on the leaf alone. The matmuls are those of the selected table. */
 #ifndef TUTTI_KERNELS_GENERIC_HEAD_LOSS_H
 #define TUTTI_KERNELS_GENERIC_HEAD_LOSS_H
 
@@ -103,58 +103,82 @@ static inline double head_loss_row(const float *z, act *dz, int32_t target, int6
     return log(sum) - aim;
 }
 
+/* What one call works with; the buffers are the front of the workspace. */
+typedef struct head_call {
+    tt_ctx rest; /* for the matmuls: the workspace behind the buffers */
+    const act *x;
+    const tt_weight *w;
+    const int32_t *target;
+    int64_t V, used, C;
+    float scale;
+    float *z;     /* [TT_HEAD_ROWS, V] */
+    double *loss; /* [TT_HEAD_ROWS] */
+    act *dz;      /* [TT_HEAD_DEPTH, V], or NULL: no gradient */
+} head_call;
+
+static int64_t head_valid(const head_call *h, int64_t m, int64_t rows)
+{
+    int64_t valid = 0;
+    for (int64_t i = m; i < m + rows; i++) {
+        valid += h->target[i] >= 0;
+    }
+    return valid;
+}
+
+/* Rows m .. m + rows - 1, at most TT_HEAD_ROWS: h->loss out, and dz[rows, V] out unless NULL. */
+static void head_rows(head_call *h, act *dz, int64_t m, int64_t rows)
+{
+    const int64_t V = h->V;
+    if (head_valid(h, m, rows) > 0) { /* else padding at a document's end: no matmul needed */
+        h->rest.ops->gemm_nt_f32(&h->rest, h->z, h->x + m * h->C, h->w, rows, V, h->C);
+    }
+#pragma omp parallel for num_threads(h->rest.threads)
+    for (int64_t i = 0; i < rows; i++) {
+        act *dz_row = dz != NULL ? dz + i * V : NULL;
+        h->loss[i] = 0;
+        if (h->target[m + i] >= 0) {
+            h->loss[i] =
+                head_loss_row(h->z + i * V, dz_row, h->target[m + i], V, h->used, h->scale);
+        } else if (dz_row != NULL) {
+            memset(dz_row, 0, tt_bytes(V, sizeof *dz_row));
+        }
+    }
+}
+
 static void generic_head_loss(tt_ctx *ctx, double *loss_sum, int64_t *count, float *row_loss,
-                              void *dx_, float *gw, const void *x_, const tt_weight *w,
+                              void *dx_, float *gw, const void *x, const tt_weight *w,
                               const int32_t *target, int64_t M, int64_t V, int64_t vocab_used,
                               int64_t C, int64_t leaf, float scale)
 {
     act *dx = dx_;
-    const act *x = x_;
-    int64_t room = tt_min(TT_HEAD_ROWS, tt_min(leaf, M));
-    float *z = (void *)ctx->workspace;
-    act *dz = (void *)((unsigned char *)z + tt_padded(tt_bytes(room * V, sizeof *z)));
-    double *loss = (void *)((unsigned char *)dz + tt_padded(tt_bytes(room * V, sizeof *dz)));
-    size_t front =
-        (size_t)((unsigned char *)loss - ctx->workspace) + tt_padded(tt_bytes(room, sizeof *loss));
+    unsigned char *at = ctx->workspace;
+    size_t front = tt_head_front(tt_min(leaf, M), V, ctx->ops->format);
     assert(front <= ctx->workspace_bytes);
-    tt_ctx rest = tt_ctx_rest(ctx, front);
-    int64_t rows = 0;
-    for (int64_t m = 0; m < M; m += rows) {
-        rows = tt_min(room, tt_min(M, (m / leaf + 1) * leaf) - m);
-        int64_t valid = 0;
-        for (int64_t i = 0; i < rows; i++) {
-            valid += target[m + i] >= 0;
-        }
-        if (valid == 0) { /* padding at a document's end: no matmul needed */
-            if (row_loss != NULL) {
-                memset(row_loss + m, 0, tt_bytes(rows, sizeof *row_loss));
-            }
-            if (dx != NULL) {
-                memset(dx + m * C, 0, tt_bytes(rows * C, sizeof *dx));
-            }
-            continue;
-        }
-        rest.ops->gemm_nt_f32(&rest, z, x + m * C, w, rows, V, C);
-#pragma omp parallel for num_threads(ctx->threads)
-        for (int64_t i = 0; i < rows; i++) {
-            act *dz_row = dx != NULL ? dz + i * V : NULL;
-            loss[i] = 0;
-            if (target[m + i] >= 0) {
-                loss[i] = head_loss_row(z + i * V, dz_row, target[m + i], V, vocab_used, scale);
-            } else if (dz_row != NULL) {
-                memset(dz_row, 0, tt_bytes(V, sizeof *dz_row));
+    head_call h = {
+        tt_ctx_rest(ctx, front), x, w, target, V, vocab_used, C, scale, NULL, NULL, NULL};
+    h.z = (void *)at;
+    h.loss = (void *)(at += tt_head_logits(tt_min(leaf, M), V));
+    h.dz = dx != NULL ? (void *)(at + tt_head_losses(tt_min(leaf, M))) : NULL;
+    int64_t depth = 0;
+    for (int64_t m = 0; m < M; m += depth) {
+        depth = tt_min(TT_HEAD_DEPTH, tt_min(M, (m / leaf + 1) * leaf) - m);
+        for (int64_t i = 0; i < depth; i += TT_HEAD_ROWS) {
+            int64_t rows = tt_min(TT_HEAD_ROWS, depth - i);
+            head_rows(&h, h.dz != NULL ? h.dz + i * V : NULL, m + i, rows);
+            for (int64_t r = 0; r < rows; r++) {
+                *loss_sum += h.loss[r];
+                if (row_loss != NULL) {
+                    row_loss[m + i + r] = (float)h.loss[r];
+                }
             }
         }
-        for (int64_t i = 0; i < rows; i++) {
-            *loss_sum += loss[i];
-            if (row_loss != NULL) {
-                row_loss[m + i] = (float)loss[i];
-            }
-        }
+        int64_t valid = head_valid(&h, m, depth);
         *count += valid;
-        if (dx != NULL) {
-            rest.ops->gemm_nn(&rest, dx + m * C, dz, w, NULL, rows, V, C);
-            rest.ops->gemm_tn(&rest, gw, NULL, dz, x + m * C, rows, V, C, rows);
+        if (dx != NULL && valid == 0) {
+            memset(dx + m * C, 0, tt_bytes(depth * C, sizeof *dx));
+        } else if (dx != NULL) {
+            h.rest.ops->gemm_nn(&h.rest, dx + m * C, h.dz, w, NULL, depth, V, C);
+            h.rest.ops->gemm_tn(&h.rest, gw, NULL, h.dz, h.x + m * C, depth, V, C, depth);
         }
     }
 }
