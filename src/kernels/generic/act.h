@@ -53,10 +53,10 @@ static inline act act_of_f32(float x)
  * become a call of memcpy, the compiler would keep the sums of the loop around it in memory. */
 #define COPY_FEW(type, y, x, n)                                   \
     do {                                                          \
-        volatile type *to = y;                                    \
+        volatile type *copy_to = y;                               \
         _Pragma("GCC unroll 1") for (int64_t i = 0; i < (n); i++) \
         {                                                         \
-            to[i] = (x)[i];                                       \
+            copy_to[i] = (x)[i];                                  \
         }                                                         \
     } while (0)
 

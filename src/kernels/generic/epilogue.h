@@ -24,10 +24,12 @@ static inline wide epilogue_step(const tt_epilogue *e, wide f, int64_t at, int64
         }
     }
     if (e->before != NULL) {
-        act kept[LANES];
-        wide_store_act(kept, f, LANES);
-        memcpy((act *)e->before + at, kept, tt_bytes(tt_min(n, LANES), sizeof *kept));
-        f = wide_load_act(kept, LANES);
+        act few[LANES], *before = (act *)e->before + at, *to = n < LANES ? few : before;
+        wide_store_act(to, f, LANES);
+        f = wide_load_act(to, LANES); /* GELU of what is kept, so that backward sees the same */
+        if (n < LANES) {
+            COPY_FEW(act, before, few, n);
+        }
         EACH_PART(p)
         {
             f.part[p] = vec_gelu(f.part[p]);

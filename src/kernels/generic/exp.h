@@ -5,10 +5,10 @@
  * and no calls.
  *
  * Bounds, in units in the last place of the result, for every float, with and without fusing:
- *     vec_exp       EXP_ULPS (measured: 1.0095), and exp(0) = 1
- *     vec_logistic  1 / (1 + exp(-x)): LOGISTIC_ULPS (measured: 2.481)
- * Results below the smallest normal number are 0; overflow is infinity; exp(-inf) = 0, exp(inf) =
- * inf, logistic(-inf) = 0, logistic(inf) = 1; NaN gives NaN. A test holds them to this. */
+ *     vec_exp              EXP_ULPS (measured: 1.0095), and exp(0) = 1
+ *     vec_logistic_inside  LOGISTIC_ULPS (measured: 2.481), in its range
+ * Exponentials below the smallest normal number are 0; overflow is infinity; exp(-inf) = 0, exp(inf)
+ * = inf; NaN gives NaN. A test holds them to this. */
 #ifndef TUTTI_KERNELS_GENERIC_EXP_H
 #define TUTTI_KERNELS_GENERIC_EXP_H
 
@@ -25,7 +25,8 @@
 #define EXP_LN2_HIGH 0.693359375f /* few bits: n * EXP_LN2_HIGH is exact */
 #define EXP_LN2_LOW (-2.12194440e-4f)
 
-static inline vec vec_exp(vec x)
+/* exp of EXP_LOW <= x < EXP_OVER; anything elsewhere, NaN included. */
+static inline vec vec_exp_inside(vec x)
 {
     vec shifted = vec_fma(x, vec_all(EXP_LOG2_E), vec_all(EXP_SHIFT));
     vec n = shifted - EXP_SHIFT;
@@ -39,8 +40,12 @@ static inline vec vec_exp(vec x)
     vec y = vec_fma(q, r * r, r) + 1;
     /* y is at least 1 when n is the least, less than 1 when n is the greatest: n reaches the
      * exponent without leaving its range */
-    y = (vec)((vec_bits)y + ((vec_bits)shifted << 23));
-    y = vec_below(x, vec_all(EXP_LOW), vec_all(0), y);
+    return (vec)((vec_bits)y + ((vec_bits)shifted << 23));
+}
+
+static inline vec vec_exp(vec x)
+{
+    vec y = vec_below(x, vec_all(EXP_LOW), vec_all(0), vec_exp_inside(x));
     return vec_below(x, vec_all(EXP_OVER), y, x + INFINITY); /* NaN stays NaN */
 }
 
@@ -61,9 +66,10 @@ static inline float exp_f32(float x)
     return x < EXP_OVER ? y : x + INFINITY;
 }
 
-static inline vec vec_logistic(vec x)
+/* 1 / (1 + exp(-x)) of -EXP_OVER < x <= -EXP_LOW; anything elsewhere, NaN included. */
+static inline vec vec_logistic_inside(vec x)
 {
-    return 1 / (1 + vec_exp(-x));
+    return 1 / (1 + vec_exp_inside(-x));
 }
 
 #endif
