@@ -63,6 +63,18 @@ same_state "watched kernels are the same to the bit" "$(checkpoint zero-1 6)" "$
 TUTTI_ISA=ref trained "reference kernels" 2 ref "${documents[@]}"
 same "reference kernels" one ref 1e-5
 
+# So does every instruction set that this processor has, in BF16, where each has kernels of its own.
+can=$("$tutti" version | sed -n 's/^ISA .*can do: //p')
+check "the instruction sets of this processor are told" test -n "$can"
+for isa in $can; do
+    TUTTI_ISA=$isa trained "BF16 on $isa" 2 "bf16-$isa" "${documents[@]}" precision.compute=bf16
+    same "BF16 on $isa" bf16-1 "bf16-$isa" 1e-3
+done
+TUTTI_ISA=guard trained "watched BF16 kernels" 2 bf16-guard "${documents[@]}" precision.compute=bf16
+best=${can##* }
+same_state "watched BF16 kernels are the same to the bit" "$(checkpoint "bf16-$best" 6)" \
+    "$(checkpoint bf16-guard 6)"
+
 # One bucket or several.
 trained "one bucket" 2 bucket-25 model.channels=128 model.layers=4
 trained "buckets of 1 MB" 2 bucket-1 model.channels=128 model.layers=4 dist.bucket_mb=1

@@ -20,9 +20,8 @@
  * run of k is cut into equal slabs, each slab is summed from zero by k, slabs are added in order.
  * Rows, columns, their place in a tile, and threads play no part; nor does who packed b, and when.
  *
- * Before including this, an ISA file defines TILE_ROWS, TILE_COLS, TASK_ROWS, GROUP_COLS,
- * GEMM_DEPTH and the types tile_a, tile_b of panel elements, and gives the functions declared under "From
- * the ISA".
+ * Before including this, an ISA file defines TILE_ROWS, TILE_COLS, TASK_ROWS, GROUP_COLS, GEMM_DEPTH
+ * and the types tile_a, tile_b of panel elements; it gives the functions declared under "From the ISA".
  *
  * Memory: panels and sums in ctx->workspace, sized by gemm_workspace.
  * Reads tutti/kernels/kernels.h; next: gemm_avx2.c, gemm_avx512.c, gemm_avx512bf16.c. */
