@@ -289,7 +289,7 @@ START_TEST(edges_of_tiles_and_blocks)
 {
     gemm_ops = gemm_tables[_i / 2];
     gemm_packed = _i % 2 == 1;
-    /* tile widths 6, 8, 12 and 16, 32, 48; tasks 48, 96 x 768; steps of k 16, slabs 1024 */
+    /* tile widths 6, 8, 12 and 16, 32, 48; tasks 96 x 384; steps of k 16, slabs 1024 */
     static const int64_t shapes[][3] = {
         {6, 16, 256},    {8, 48, 257},   {7, 17, 255},   {9, 49, 258},  {96, 96, 33},
         {97, 97, 31},    {95, 95, 384},  {5, 15, 385},   {12, 32, 513}, {2, 1153, 40},

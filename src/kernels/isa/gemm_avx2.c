@@ -15,7 +15,7 @@
 
 #define TILE_ROWS 6
 #define TILE_COLS 16
-#define TASK_ROWS 48
+#define TASK_ROWS 96
 #define GROUP_COLS 64
 #define GEMM_DEPTH 1024
 typedef float tile_a;

@@ -23,7 +23,7 @@
 
 #define TILE_ROWS 12
 #define TILE_COLS 32
-#define TASK_ROWS 48
+#define TASK_ROWS 96
 #define GROUP_COLS 64
 #define GEMM_DEPTH 1024
 typedef float tile_a;

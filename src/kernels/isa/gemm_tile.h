@@ -37,7 +37,7 @@
 
 enum {
     TILE_STEP = 16,   /* depths are padded to it with zeros, which add nothing */
-    CHUNK_COLS = 768, /* columns of a task, at most */
+    CHUNK_COLS = 384, /* columns of a task, at most */
     TASKS = 8,        /* per thread, wanted */
     ALONE = 1 << 19   /* multiply-adds that one thread does sooner than it wakes a team */
 };
