@@ -121,6 +121,16 @@ static inline void wide_store_act(act *y, wide w, int64_t n)
 }
 #endif
 
+/* For loops over rows a stride apart, beyond what the processor looks ahead by itself: asks the cache
+ * for n elements AHEAD rows below x. May run past the array: a prefetch touches nothing. */
+static inline void act_ahead(const act *x, int64_t stride, int64_t n)
+{
+    enum { AHEAD = 16, LINE = 64 / sizeof(act) };
+    for (int64_t i = 0; i < n; i += LINE) {
+        __builtin_prefetch(x + AHEAD * stride + i);
+    }
+}
+
 /* f[BLOCK] out = x[n], 0 beyond n. n may exceed BLOCK. */
 static inline void block_load(float *restrict f, const act *restrict x, int64_t n)
 {

@@ -4,10 +4,11 @@
  *     o[t]   = sum_j p[t,j] mask[t,j] v[j],    p[t,j] = exp(s[t,j] - lse[t])
  *
  * The T x T square is cut into blocks of SIDE queries by SIDE keys, and only blocks on or below the
- * diagonal are visited. A block of scores is made turned, s[key, query], a panel of queries at a
- * time, so that what softmax does to a query it does to a vector of queries at once, without sums
- * across a vector. Softmax is online: a query keeps the greatest score so far (top), the sum of
- * exp(s - top) and its output relative to top, and is rescaled when a block raises top.
+ * diagonal are visited, a panel of queries at a time. Scores, weights and outputs of a panel lie
+ * turned, s[key, query] and o[d, query]: what softmax does to a query it does to a vector of queries
+ * at once, without sums across a vector, and the scores of a panel never leave the first cache.
+ * Softmax is online: a query keeps the greatest score so far (top), the sum of exp(s - top) and its
+ * output relative to top, and is rescaled when a block raises top.
  *
  * One task is a few blocks of queries of one key-value head (several query heads, where they share
  * keys). It goes over the keys once, packs a block of them and lets each of its blocks of queries
@@ -33,8 +34,8 @@
 #endif
 
 enum {
-    UNITS = 8,  /* blocks of queries in a task of forward */
-    SLICE = 24, /* rows of a product that share one bound at the diagonal; a multiple of TALL */
+    UNITS = 8,                              /* blocks of queries in a task of forward */
+    ROOM = VEC > LANES / 2 ? PANEL : LANES, /* rows of operands are padded to a multiple of this */
 };
 
 /* The arguments, and what follows from them. */
@@ -42,7 +43,7 @@ typedef struct attention_call {
     const act *qkv;
     int64_t T, H, G, D, T_max;
     int64_t stride;       /* from token to token in qkv */
-    int64_t width, depth; /* D padded: to PANEL, to PAIR */
+    int64_t width, depth; /* D padded: to ROOM, to PAIR */
     float scale;          /* 1 / sqrt(D) */
     const tt_dropout *drop;
 } attention_call;
@@ -57,7 +58,7 @@ static inline attention_call attention_call_of(const void *qkv, int64_t T, int64
                             .D = D,
                             .T_max = T_max,
                             .stride = (H + 2 * G) * D,
-                            .width = tt_round_up(D, PANEL),
+                            .width = tt_round_up(D, ROOM),
                             .depth = tt_round_up(D, PAIR),
                             .scale = 1 / sqrtf((float)D),
                             .drop = dropout_on(drop) ? drop : NULL};
@@ -79,23 +80,24 @@ static inline void *attention_take(unsigned char *base, size_t *used, int64_t co
 
 typedef struct attention_scratch {
     operand *k, *v;       /* a block of keys: [SIDE, width] along D, and down the keys */
-    operand *p;           /* weights of a block, down the keys; may be s itself */
-    float *s;             /* [SIDE, SIDE]: key, query */
-    float *mask;          /* [SIDE, PANEL] */
-    operand *q;           /* [UNITS][depth, SIDE] down D */
-    float *o, *top, *sum; /* [UNITS][SIDE, width], [UNITS][SIDE] */
+    operand *p;           /* weights of a panel, down the keys; may be s itself */
+    float *s, *mask;      /* [SIDE, PANEL]: key, query */
+    float *rows;          /* [PANEL, width]: outputs of a panel, turned back */
+    operand *q;           /* [UNITS][SIDE / PANEL][depth, PANEL] down D */
+    float *o, *top, *sum; /* [UNITS][SIDE / PANEL][width, PANEL], [UNITS][SIDE] */
     size_t bytes;         /* of all */
 } attention_scratch;
 
 static inline attention_scratch attention_layout(unsigned char *base, int64_t D)
 {
-    int64_t width = tt_round_up(D, PANEL);
+    int64_t width = tt_round_up(D, ROOM);
     attention_scratch a = {0};
     a.k = attention_take(base, &a.bytes, SIDE * width, sizeof *a.k);
     a.v = attention_take(base, &a.bytes, SIDE * width, sizeof *a.v);
-    a.s = attention_take(base, &a.bytes, SIDE * SIDE, sizeof *a.s);
-    a.p = PAIR == 1 ? (void *)a.s : attention_take(base, &a.bytes, SIDE * SIDE, sizeof *a.p);
+    a.s = attention_take(base, &a.bytes, SIDE * PANEL, sizeof *a.s);
+    a.p = PAIR == 1 ? (void *)a.s : attention_take(base, &a.bytes, SIDE * PANEL, sizeof *a.p);
     a.mask = attention_take(base, &a.bytes, SIDE * PANEL, sizeof *a.mask);
+    a.rows = attention_take(base, &a.bytes, PANEL * width, sizeof *a.rows);
     a.q = attention_take(base, &a.bytes, UNITS * SIDE * width, sizeof *a.q);
     a.o = attention_take(base, &a.bytes, UNITS * SIDE * width, sizeof *a.o);
     a.top = attention_take(base, &a.bytes, UNITS * SIDE, sizeof *a.top);
@@ -103,119 +105,163 @@ static inline attention_scratch attention_layout(unsigned char *base, int64_t D)
     return a;
 }
 
-/* Asks the cache for x[count, D]: rows lie far apart, where the processor does not look ahead. */
-static inline void attention_ahead(const act *x, int64_t stride, int64_t count, int64_t D)
+/* to[4, 4] out = from[4, 4] turned: elements of 32 bits, rows a stride of them apart. */
+static inline void attention_turn_four(uint32_t *restrict to, int64_t to_stride,
+                                       const uint32_t *restrict from, int64_t stride)
 {
-    enum { LINE = 64 / sizeof(act) };
-    for (int64_t i = 0; i < count; i++) {
-        for (int64_t d = 0; d < D; d += LINE) {
-            __builtin_prefetch(x + i * stride + d);
-        }
+    typedef uint32_t four __attribute__((vector_size(16)));
+    four in[4], out[4];
+#pragma GCC unroll 4
+    for (int n = 0; n < 4; n++) {
+        memcpy(&in[n], from + n * stride, sizeof in[n]);
+    }
+    four low = __builtin_shuffle(in[0], in[1], (four){0, 4, 1, 5});
+    four high = __builtin_shuffle(in[2], in[3], (four){0, 4, 1, 5});
+    out[0] = __builtin_shuffle(low, high, (four){0, 1, 4, 5});
+    out[1] = __builtin_shuffle(low, high, (four){2, 3, 6, 7});
+    low = __builtin_shuffle(in[0], in[1], (four){2, 6, 3, 7});
+    high = __builtin_shuffle(in[2], in[3], (four){2, 6, 3, 7});
+    out[2] = __builtin_shuffle(low, high, (four){0, 1, 4, 5});
+    out[3] = __builtin_shuffle(low, high, (four){2, 3, 6, 7});
+#pragma GCC unroll 4
+    for (int n = 0; n < 4; n++) {
+        memcpy(to + n * to_stride, &out[n], sizeof out[n]);
     }
 }
 
-/* to out, down the columns of x: x^T[depth, SIDE], from rows [room, width] along D. Words of PAIR
- * neighbours along D, four by four; room is a multiple of PANEL. */
+/* to out, panels [depth, PANEL] down D, width apart = x[room, width] along D; room: of PANEL. */
 static inline void attention_turn(operand *restrict to, const operand *restrict x, int64_t width,
                                   int64_t room, int64_t depth)
 {
-    typedef uint32_t four __attribute__((vector_size(16)));
     for (int64_t i = 0; i < room; i += 4) {
+        operand *panel = to + i / PANEL * PANEL * width + i % PANEL * PAIR;
         for (int64_t d = 0; d < depth; d += 4 * PAIR) {
-            four in[4], out[4];
-            for (int n = 0; n < 4; n++) {
-                memcpy(&in[n], x + (i + n) * width + d, sizeof in[n]);
-            }
-            four low = __builtin_shuffle(in[0], in[1], (four){0, 4, 1, 5});
-            four high = __builtin_shuffle(in[2], in[3], (four){0, 4, 1, 5});
-            out[0] = __builtin_shuffle(low, high, (four){0, 1, 4, 5});
-            out[1] = __builtin_shuffle(low, high, (four){2, 3, 6, 7});
-            low = __builtin_shuffle(in[0], in[1], (four){2, 6, 3, 7});
-            high = __builtin_shuffle(in[2], in[3], (four){2, 6, 3, 7});
-            out[2] = __builtin_shuffle(low, high, (four){0, 1, 4, 5});
-            out[3] = __builtin_shuffle(low, high, (four){2, 3, 6, 7});
-            for (int n = 0; n < 4; n++) {
-                memcpy(to + (d + n * PAIR) * SIDE + i * PAIR, &out[n], sizeof out[n]);
-            }
+            attention_turn_four((void *)(panel + d * PANEL), PANEL,
+                                (const void *)(x + i * width + d), width / PAIR);
         }
     }
 }
 
-/* y[count, D] out = f[count, width] times factor[count] (NULL: 1) times scale. */
-static inline void attention_store(act *restrict y, int64_t stride, const float *restrict f,
-                                   int64_t width, const float *restrict factor, int64_t count,
-                                   int64_t D, float scale)
+/* y[D] out = f[D padded to LANES] times scale. */
+static inline void attention_store(act *restrict y, const float *restrict f, int64_t D, float scale)
 {
-    for (int64_t i = 0; i < count; i++) {
-        float by = factor != NULL ? factor[i] * scale : scale;
-        for (int64_t d = 0; d < D; d++) {
-            y[i * stride + d] = act_of_f32(f[i * width + d] * by);
+    for (int64_t d = 0; d < D; d += LANES) {
+        wide w = wide_of(f + d);
+        EACH_PART(p)
+        {
+            w.part[p] *= scale;
         }
+        wide_store_act(y + d, w, D - d);
     }
 }
 
-/* mask[keys, PANEL] out: the multipliers of keys j.. for the queries t.. of head h, 0 where none. */
+/* mask[SIDE, PANEL] out: the multipliers of `keys` keys j.. for the queries t.. of head h; any where
+ * there is no such query or the key is hidden from it. */
 static inline void attention_mask(float *restrict mask, int64_t keys, const attention_call *c,
                                   int64_t b, int64_t h, int64_t t, int64_t j)
 {
-    memset(mask, 0, tt_bytes(keys * PANEL, sizeof *mask));
-    for (int64_t l = 0; l < tt_min(PANEL, c->T - t); l++) {
-        float row[SIDE];
-        int64_t count = tt_min(keys, t + l + 1 - j);
-        if (count > 0) {
-            dropout_mask(row, count, c->drop, b, (h * c->T_max + t + l) * c->T_max + j);
+    int64_t first = (h * c->T_max + t) * c->T_max + j;
+    if (c->T_max % 4 == 0) { /* rows of the mask begin with a counter */
+        for (int64_t l = 0; l < PANEL; l += VEC) {
+            dropout_columns(mask + l, PANEL, tt_round_up(keys, 4), c->drop, b, first + l * c->T_max,
+                            c->T_max);
         }
-        for (int64_t r = 0; r < count; r++) {
+        return;
+    }
+    for (int64_t l = 0; l < PANEL; l++) {
+        float row[SIDE];
+        dropout_mask(row, keys, c->drop, b, first + l * c->T_max);
+        for (int64_t r = 0; r < keys; r++) {
             mask[r * PANEL + l] = row[r];
         }
     }
 }
 
-/* s[rows, PANEL] inout: scores become exp(scale s - top), added to total. hidden: row r is hidden
- * from lanes below `first` + r, and its weight there is 0. */
-static inline void attention_exp(float *restrict s, int64_t rows, bool hidden, int64_t first,
-                                 float scale, const float *restrict top, float *restrict total)
+/* A panel's numbers of queries: PANEL of them. */
+typedef struct panel {
+    vec part[2];
+} panel;
+
+static inline panel panel_of(const float *x)
 {
-    for (int64_t r = 0; r < rows; r++, s += SIDE) {
-        for (int l = 0; l < PANEL; l++) {
-            float p = exp_f32(s[l] * scale - top[l]);
-            p = hidden && l < first + r ? 0 : p;
-            s[l] = p;
-            total[l] += p;
-        }
-    }
+    return (panel){{vec_load(x), vec_load(x + VEC)}};
 }
 
-/* s[keys, PANEL] inout: scores of a panel become weights relative to top. Rows below `open` are seen
- * by all lanes, row open + r by those above r. top, sum[PANEL] inout; factor[PANEL] out: what the old
- * sum and output are multiplied with. */
-static inline void attention_softmax(float *restrict s, int64_t keys, int64_t open, float scale,
-                                     float *restrict top, float *restrict sum,
-                                     float *restrict factor)
+static inline void panel_to(float *y, panel x)
 {
-    float high[PANEL], total[PANEL];
-    for (int64_t r = open; r < keys; r++) {
-        for (int l = 0; l < PANEL; l++) {
-            s[r * SIDE + l] = l > r - open ? s[r * SIDE + l] : -INFINITY;
+    vec_store(y, x.part[0]);
+    vec_store(y + VEC, x.part[1]);
+}
+
+/* s with `hidden` in the lanes below `first`. */
+static inline panel panel_hide(panel s, int64_t first, float hidden)
+{
+    float lane[PANEL];
+    for (int l = 0; l < PANEL; l++) {
+        lane[l] = (float)l;
+    }
+    for (int n = 0; n < 2; n++) {
+        s.part[n] =
+            vec_below(vec_load(lane + n * VEC), vec_all((float)first), vec_all(hidden), s.part[n]);
+    }
+    return s;
+}
+
+/* s[keys, PANEL] inout: scores become exp(scale s - top) times mask (NULL: 1). Returns total plus the
+ * sum of the exponentials. */
+TT_INLINE panel attention_exp(float *restrict s, int64_t keys, float scale, panel top, panel total,
+                              const float *restrict mask)
+{
+    for (int64_t r = 0; r < keys; r++) {
+        for (int n = 0; n < 2; n++) {
+            float *at = s + r * PANEL + n * VEC;
+            vec p = vec_exp(vec_fma(vec_load(at), vec_all(scale), -top.part[n]));
+            total.part[n] += p;
+            vec_store(at, mask != NULL ? p * vec_load(mask + r * PANEL + n * VEC) : p);
         }
     }
-    vector low_lanes = vector_load(s), high_lanes = vector_load(s + VECTOR);
+    return total;
+}
+
+/* s[keys, PANEL] inout: scores become weights relative to top, times mask (NULL: 1). Row r is hidden
+ * from lanes up to r - open. top, sum[PANEL] inout. Returns what the old sum and output are multiplied
+ * with. */
+static inline panel attention_softmax(float *restrict s, int64_t keys, int64_t open, float scale,
+                                      float *restrict top, float *restrict sum,
+                                      const float *restrict mask)
+{
+    for (int64_t r = open; r < keys; r++) {
+        panel_to(s + r * PANEL, panel_hide(panel_of(s + r * PANEL), r - open + 1, -INFINITY));
+    }
+    panel most = panel_of(s), old = panel_of(top), total = panel_of(sum), factor;
     for (int64_t r = 1; r < keys; r++) {
-        low_lanes = vector_max(vector_load(s + r * SIDE), low_lanes);
-        high_lanes = vector_max(vector_load(s + r * SIDE + VECTOR), high_lanes);
+        panel row = panel_of(s + r * PANEL);
+        most.part[0] = vec_max(row.part[0], most.part[0]);
+        most.part[1] = vec_max(row.part[1], most.part[1]);
     }
-    vector_store(high, low_lanes);
-    vector_store(high + VECTOR, high_lanes);
-    for (int l = 0; l < PANEL; l++) {
-        high[l] = high[l] * scale > top[l] ? high[l] * scale : top[l];
-        factor[l] = exp_f32(top[l] - high[l]);
-        top[l] = high[l];
-        total[l] = sum[l] * factor[l];
+    for (int n = 0; n < 2; n++) {
+        most.part[n] = vec_max(most.part[n] * scale, old.part[n]);
+        factor.part[n] = vec_exp(old.part[n] - most.part[n]);
+        total.part[n] *= factor.part[n];
     }
-    open = tt_min(open, keys);
-    attention_exp(s, open, false, 0, scale, high, total);
-    attention_exp(s + open * SIDE, keys - open, true, 1, scale, high, total);
-    memcpy(sum, total, sizeof total);
+    panel_to(top, most);
+    if (mask != NULL) {
+        panel_to(sum, attention_exp(s, keys, scale, most, total, mask));
+    } else {
+        panel_to(sum, attention_exp(s, keys, scale, most, total, NULL));
+    }
+    return factor;
+}
+
+/* o[rows, PANEL] inout *= factor. */
+static inline void attention_rescale(float *restrict o, int64_t rows, panel factor)
+{
+    for (int64_t d = 0; d < rows; d++) {
+        panel x = panel_of(o + d * PANEL);
+        x.part[0] *= factor.part[0];
+        x.part[1] *= factor.part[1];
+        panel_to(o + d * PANEL, x);
+    }
 }
 
 /* Queries i.. of head h, unit u of the task, see the packed block of keys j.. */
@@ -223,38 +269,59 @@ static void attention_block(const attention_call *c, const attention_scratch *a,
                             int64_t b, int64_t h, int64_t i, int64_t j)
 {
     bool diagonal = i == j;
-    int64_t queries = tt_min(SIDE, c->T - i), width = c->width;
+    int64_t width = c->width, lines = tt_round_up(c->D, STRIP);
     int64_t keys = tt_round_up(tt_min(SIDE, c->T - j), STRIP);
-    const operand *q = a->q + u * SIDE * width;
-    float *o = a->o + u * SIDE * width, *top = a->top + u * SIDE, *sum = a->sum + u * SIDE;
-    for (int64_t x = 0; x < queries; x += PANEL) {
-        int64_t seen = diagonal ? tt_min(x + PANEL, keys) : keys;
-        float *s = a->s + x, factor[PANEL];
-        product_along(s, SIDE, a->k, width, q + x * PAIR, SIDE, seen, PANEL, c->depth, false);
-        attention_softmax(s, seen, diagonal ? x + 1 : keys, c->scale, top + x, sum + x, factor);
+    for (int64_t x = 0; x < tt_min(SIDE, c->T - i); x += PANEL) {
+        int64_t seen = diagonal ? tt_min(x + PANEL, keys) : keys, at = u * SIDE + x;
+        float *o = a->o + at * width;
+        product_along(a->s, PANEL, a->k, width, a->q + at * width, PANEL, seen, PANEL, c->depth,
+                      false);
         if (c->drop != NULL) {
             attention_mask(a->mask, seen, c, b, h, i + x, j);
-            for (int64_t r = 0; r < seen; r++) {
-                for (int l = 0; l < PANEL; l++) {
-                    s[r * SIDE + l] *= a->mask[r * PANEL + l];
-                }
-            }
         }
-        for (int64_t r = seen; r < keys; r++) {
-            memset(s + r * SIDE, 0, PANEL * sizeof *s);
+        panel factor = attention_softmax(a->s, seen, diagonal ? x + 1 : seen, c->scale, a->top + at,
+                                         a->sum + at, c->drop != NULL ? a->mask : NULL);
+        operand_weights_down(a->p, a->s, PANEL, seen);
+        if (j > 0) {
+            attention_rescale(o, lines, factor);
         }
-        operand_weights_down(a->p, a->s, x, keys);
-        for (int64_t l = 0; j > 0 && l < tt_min(PANEL, queries - x); l++) {
-            for (int64_t d = 0; factor[l] != 1 && d < width; d++) {
-                o[(x + l) * width + d] *= factor[l];
-            }
-        }
+        product_down(o, PANEL, a->v, width, a->p, PANEL, lines, PANEL, seen, j > 0);
     }
-    for (int64_t x = 0; x < queries; x += SLICE) {
-        int64_t rows = tt_min(SLICE, tt_round_up(queries - x, STRIP));
-        int64_t depth = diagonal ? tt_min(x + SLICE, keys) : keys;
-        product_down(o + x * width, width, a->p + x * PAIR, SIDE, a->v, width, rows, width, depth,
-                     j > 0);
+}
+
+/* Packs the queries of unit u: t.. of head h. */
+static void attention_begin(const attention_call *c, const attention_scratch *a, int64_t u,
+                            int64_t b, int64_t h, int64_t t, int64_t count)
+{
+    int64_t room = tt_round_up(count, PANEL);
+    operand_rows(a->k, c->width, attention_head(c, b, t, h), c->stride, count, room, c->D);
+    attention_turn(a->q + u * SIDE * c->width, a->k, c->width, room, c->depth);
+    for (int64_t x = u * SIDE; x < (u + 1) * SIDE; x++) {
+        a->top[x] = -INFINITY;
+        a->sum[x] = 0;
+    }
+}
+
+/* o and lse of the queries of unit u. */
+static void attention_end(const attention_call *c, const attention_scratch *a, act *o, float *lse,
+                          int64_t u, int64_t b, int64_t h, int64_t t, int64_t count)
+{
+    int64_t width = c->width;
+    for (int64_t x = 0; x < count; x += PANEL) {
+        int64_t at = u * SIDE + x;
+        for (int64_t l = 0; l < PANEL; l += 4) {
+            for (int64_t d = 0; d < c->D; d += 4) {
+                attention_turn_four((void *)(a->rows + l * width + d), width,
+                                    (const void *)(a->o + at * width + d * PANEL + l), PANEL);
+            }
+        }
+        for (int64_t l = 0; l < tt_min(PANEL, count - x); l++) {
+            int64_t row = t + x + l;
+            float sum = a->sum[at + l];
+            lse[(b * c->H + h) * c->T + row] = a->top[at + l] + logf(sum);
+            attention_store(o + ((b * c->T + row) * c->H + h) * c->D, a->rows + l * width, c->D,
+                            1 / sum);
+        }
     }
 }
 
@@ -262,47 +329,26 @@ static void attention_block(const attention_call *c, const attention_scratch *a,
 static void attention_task(const attention_call *c, const attention_scratch *a, act *o, float *lse,
                            int64_t b, int64_t g, int64_t h, int64_t heads, int64_t i, int64_t end)
 {
-    int64_t width = c->width, u = 0;
-    for (int64_t n = h; n < h + heads; n++) {
-        for (int64_t t = i; t < end; t += SIDE, u++) {
-            int64_t count = tt_min(SIDE, end - t), room = tt_round_up(count, PANEL);
-            operand_rows(a->k, width, attention_head(c, b, t, n), c->stride, count, room, c->D);
-            attention_turn(a->q + u * SIDE * width, a->k, width, room, c->depth);
-        }
-    }
-    for (int64_t x = 0; x < u * SIDE; x++) {
-        a->top[x] = -INFINITY;
-        a->sum[x] = 0;
+    int64_t each = tt_ceil_div(end - i, SIDE); /* blocks of queries of a head */
+    for (int64_t u = 0; u < heads * each; u++) {
+        int64_t t = i + u % each * SIDE;
+        attention_begin(c, a, u, b, h + u / each, t, tt_min(SIDE, end - t));
     }
     for (int64_t j = 0; j < end; j += SIDE) {
         int64_t keys = tt_min(SIDE, c->T - j), room = tt_round_up(keys, STRIP);
-        int64_t next = tt_min(SIDE, tt_max(c->T - j - SIDE, 0)), ahead = SIDE * c->stride;
-        const act *k = attention_head(c, b, j, c->H + g), *v = k + c->G * c->D;
-        operand_rows(a->k, width, k, c->stride, keys, room, c->D);
-        operand_down(a->v, width, v, c->stride, keys, room, c->D);
-        attention_ahead(next > 0 ? k + ahead : k, c->stride, next, c->D);
-        attention_ahead(next > 0 ? v + ahead : v, c->stride, next, c->D);
-        u = 0;
-        for (int64_t n = h; n < h + heads; n++) {
-            for (int64_t t = i; t < end; t += SIDE, u++) {
-                if (t >= j) {
-                    attention_block(c, a, u, b, n, t, j);
-                }
+        const act *k = attention_head(c, b, j, c->H + g);
+        operand_rows(a->k, c->width, k, c->stride, keys, room, c->D);
+        operand_down(a->v, c->width, k + c->G * c->D, c->stride, keys, room, c->D);
+        for (int64_t u = 0; u < heads * each; u++) {
+            int64_t t = i + u % each * SIDE;
+            if (t >= j) {
+                attention_block(c, a, u, b, h + u / each, t, j);
             }
         }
     }
-    u = 0;
-    for (int64_t n = h; n < h + heads; n++) {
-        for (int64_t t = i; t < end; t += SIDE, u++) {
-            float *top = a->top + u * SIDE, *sum = a->sum + u * SIDE;
-            int64_t count = tt_min(SIDE, end - t);
-            for (int64_t x = 0; x < count; x++) {
-                lse[(b * c->H + n) * c->T + t + x] = top[x] + logf(sum[x]);
-                sum[x] = 1 / sum[x];
-            }
-            attention_store(o + (b * c->T + t) * c->H * c->D + n * c->D, c->H * c->D,
-                            a->o + u * SIDE * width, width, sum, count, c->D, 1);
-        }
+    for (int64_t u = 0; u < heads * each; u++) {
+        int64_t t = i + u % each * SIDE;
+        attention_end(c, a, o, lse, u, b, h + u / each, t, tt_min(SIDE, end - t));
     }
 }
 

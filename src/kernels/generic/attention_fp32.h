@@ -21,21 +21,20 @@ typedef float operand;
 enum { PAIR = 1 };
 enum { SIDE = 96 }; /* queries and keys of a block: a multiple of PANEL and of TALL */
 
-static inline operand operand_of(act x)
-{
-    float f = f32_of_act(x);
-    return f + 0 * f;
-}
-
-/* to[room, width] out, along the columns = x[count, D], zero elsewhere. */
+/* to[room, width] out, along the columns = x[count, D], zero elsewhere. width: a multiple of LANES. */
 static inline void operand_rows(operand *restrict to, int64_t width, const act *restrict x,
                                 int64_t stride, int64_t count, int64_t room, int64_t D)
 {
     for (int64_t i = 0; i < count; i++) {
-        for (int64_t d = 0; d < D; d++) {
-            to[i * width + d] = operand_of(x[i * stride + d]);
+        act_ahead(x + i * stride, stride, D);
+        for (int64_t d = 0; d < width; d += LANES) {
+            wide f = d < D ? wide_load_act(x + i * stride + d, D - d) : wide_zero();
+            EACH_PART(p)
+            {
+                f.part[p] = vec_fma(f.part[p], vec_all(0), f.part[p]);
+            }
+            wide_to(to + i * width + d, f);
         }
-        memset(to + i * width + D, 0, tt_bytes(width - D, sizeof *to));
     }
     memset(to + count * width, 0, tt_bytes((room - count) * width, sizeof *to));
 }
@@ -47,16 +46,16 @@ static inline void operand_down(operand *restrict to, int64_t width, const act *
     operand_rows(to, width, x, stride, count, room, D);
 }
 
-/* The panel of columns at q of weights s[rows, SIDE] as an operand along its rows, or down its
- * columns. */
-static inline void operand_weights_along(operand *to, const float *s, int64_t q, int64_t rows)
+/* A panel of weights s[rows, PANEL] as an operand along its rows, or down its columns; `stride` is
+ * that of both. */
+static inline void operand_weights_along(operand *to, const float *s, int64_t stride, int64_t rows)
 {
-    (void)to, (void)s, (void)q, (void)rows;
+    (void)to, (void)s, (void)stride, (void)rows;
 }
 
-static inline void operand_weights_down(operand *to, const float *s, int64_t q, int64_t rows)
+static inline void operand_weights_down(operand *to, const float *s, int64_t stride, int64_t rows)
 {
-    (void)to, (void)s, (void)q, (void)rows;
+    (void)to, (void)s, (void)stride, (void)rows;
 }
 
 /* c[rows, cols] (+)= a b; rows a multiple of STRIP, cols of PANEL, depth of PAIR and at least that. */

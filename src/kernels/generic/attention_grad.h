@@ -19,13 +19,16 @@
 
 #include "kernels/generic/attention.h"
 
-enum { SQUARE = 4, STEP = SQUARE * SIDE }; /* blocks and tokens on a side of a square */
+enum {
+    STEP = 4 * SIDE, /* tokens on a side of a square */
+    SLICE = 24, /* rows of a product that share one bound at the diagonal; a multiple of TALL */
+};
 
 /* What a square is made from and in; one per thread. */
 typedef struct attention_grad_scratch {
     operand *k, *k_down, *v;         /* [STEP, width], along D or down the keys */
     operand *q, *d_o;                /* [STEP, width] down the queries */
-    operand *q_turned, *d_o_turned;  /* [SQUARE][depth, SIDE] down D */
+    operand *q_turned, *d_o_turned;  /* [STEP / PANEL][depth, PANEL] down D */
     operand *rows;                   /* [SIDE, width] along D, on the way to the latter */
     float *lse, *dot;                /* [STEP]; dot = do . o */
     float *s, *ds, *mask;            /* a block: [SIDE, SIDE] key, query; mask [SIDE, PANEL] */
@@ -41,7 +44,7 @@ typedef struct attention_grad_sums {
 
 static inline attention_grad_scratch attention_grad_layout(unsigned char *base, int64_t D)
 {
-    int64_t width = tt_round_up(D, PANEL), block = SIDE * SIDE;
+    int64_t width = tt_round_up(D, ROOM), block = SIDE * SIDE;
     attention_grad_scratch a = {0};
     bool same = PAIR == 1;
     a.k = attention_take(base, &a.bytes, STEP * width, sizeof *a.k);
@@ -65,7 +68,7 @@ static inline attention_grad_scratch attention_grad_layout(unsigned char *base, 
 
 static inline attention_grad_sums attention_grad_sums_of(unsigned char *base, int64_t T, int64_t D)
 {
-    int64_t floats = tt_round_up(T, SIDE) * tt_round_up(D, PANEL);
+    int64_t floats = tt_round_up(T, SIDE) * tt_round_up(D, ROOM);
     attention_grad_sums s = {0};
     s.dq = attention_take(base, &s.bytes, floats, sizeof *s.dq);
     s.dk = attention_take(base, &s.bytes, floats, sizeof *s.dk);
@@ -84,47 +87,35 @@ static inline size_t attention_bytes(const tt_extents *extents, int threads)
 
 static inline float attention_dot(const act *restrict x, const act *restrict y, int64_t D)
 {
-    float lanes[LANES] = {0};
-    for (int64_t d = 0; d < D; d += BLOCK) {
-        float f[BLOCK], g[BLOCK];
-        block_load(f, x + d, D - d);
-        block_load(g, y + d, D - d);
-        for (int i = 0; i < BLOCK; i++) {
-            f[i] *= g[i];
-        }
-        lanes_add(lanes, f);
-    }
-    return lanes_total(lanes);
-}
-
-/* In: s = scores, ds = do . v, mask = multipliers (dropped). Out: s = p mask, ds = the gradient of
- * the scores. [rows, PANEL]; hidden and first as in attention_exp. */
-static inline void attention_grad_rows(float *restrict s, float *restrict ds, int64_t rows,
-                                       bool hidden, int64_t first, const float *restrict mask,
-                                       bool dropped, float scale, const float *restrict lse,
-                                       const float *restrict dot)
-{
-    for (int64_t r = 0; r < rows; r++, s += SIDE, ds += SIDE, mask += PANEL) {
-        for (int l = 0; l < PANEL; l++) {
-            float p = exp_f32(s[l] * scale - lse[l]);
-            float keep = dropped ? mask[l] : 1;
-            float slope = p * (keep * ds[l] - dot[l]);
-            p = p * keep;
-            s[l] = hidden && l < first + r ? 0 : p;
-            ds[l] = hidden && l < first + r ? 0 : slope;
+    wide sum = wide_zero();
+    for (int64_t d = 0; d < D; d += LANES) {
+        wide f = wide_load_act(x + d, D - d), g = wide_load_act(y + d, D - d);
+        EACH_PART(p)
+        {
+            sum.part[p] = vec_fma(f.part[p], g.part[p], sum.part[p]);
         }
     }
+    return wide_total(sum);
 }
 
-static inline void attention_grad_panel(float *restrict s, float *restrict ds, int64_t keys,
-                                        int64_t open, const float *restrict mask, bool dropped,
-                                        float scale, const float *restrict lse,
-                                        const float *restrict dot)
+/* In: s = scores, ds = do . v. Out: s = p mask, ds = the gradient of the scores; mask NULL: 1. Panels
+ * of `keys` rows SIDE apart; row r is hidden from lanes up to r - open. */
+TT_INLINE void attention_grad_panel(float *restrict s, float *restrict ds, int64_t keys,
+                                    int64_t open, float scale, const float *restrict lse,
+                                    const float *restrict dot, const float *restrict mask)
 {
-    open = tt_min(open, keys);
-    attention_grad_rows(s, ds, open, false, 0, mask, dropped, scale, lse, dot);
-    attention_grad_rows(s + open * SIDE, ds + open * SIDE, keys - open, true, 1,
-                        mask + open * PANEL, dropped, scale, lse, dot);
+    panel base = panel_of(lse), mean = panel_of(dot);
+    for (int64_t r = 0; r < keys; r++, s += SIDE, ds += SIDE) {
+        panel p = panel_of(s), slope = panel_of(ds);
+        for (int n = 0; n < 2; n++) {
+            vec keep = mask != NULL ? vec_load(mask + r * PANEL + n * VEC) : vec_all(1);
+            vec w = vec_exp(vec_fma(p.part[n], vec_all(scale), -base.part[n]));
+            slope.part[n] = w * vec_fma(keep, slope.part[n], -mean.part[n]);
+            p.part[n] = w * keep;
+        }
+        panel_to(s, r < open ? p : panel_hide(p, r - open + 1, 0));
+        panel_to(ds, r < open ? slope : panel_hide(slope, r - open + 1, 0));
+    }
 }
 
 /* One block of head h: queries i.. at `x` of the square, keys j.. at `y` of it. */
@@ -141,24 +132,23 @@ static void attention_grad_block(const attention_call *c, const attention_grad_s
         int64_t seen = diagonal ? tt_min(n + PANEL, keys) : keys;
         int64_t open = diagonal ? n + 1 : keys;
         float *s = a->s + n, *ds = a->ds + n;
-        product_along(s, SIDE, k, width, q_turned + n * PAIR, SIDE, seen, PANEL, c->depth, false);
-        product_along(ds, SIDE, v, width, d_o_turned + n * PAIR, SIDE, seen, PANEL, c->depth,
+        product_along(s, SIDE, k, width, q_turned + n * width, PANEL, seen, PANEL, c->depth, false);
+        product_along(ds, SIDE, v, width, d_o_turned + n * width, PANEL, seen, PANEL, c->depth,
                       false);
         if (c->drop != NULL) {
             attention_mask(a->mask, seen, c, b, h, i + n, j);
-            attention_grad_panel(s, ds, seen, open, a->mask, true, c->scale, a->lse + x + n,
-                                 a->dot + x + n);
+            attention_grad_panel(s, ds, seen, open, c->scale, a->lse + x + n, a->dot + x + n,
+                                 a->mask);
         } else {
-            attention_grad_panel(s, ds, seen, open, a->mask, false, c->scale, a->lse + x + n,
-                                 a->dot + x + n);
+            attention_grad_panel(s, ds, seen, open, c->scale, a->lse + x + n, a->dot + x + n, NULL);
         }
         for (int64_t r = seen; r < keys; r++) {
             memset(s + r * SIDE, 0, PANEL * sizeof *s);
             memset(ds + r * SIDE, 0, PANEL * sizeof *ds);
         }
-        operand_weights_along(a->p, a->s, n, keys);
-        operand_weights_along(a->ds_along, a->ds, n, keys);
-        operand_weights_down(a->ds_down, a->ds, n, keys);
+        operand_weights_along(a->p + n, s, SIDE, keys);
+        operand_weights_along(a->ds_along + n, ds, SIDE, keys);
+        operand_weights_down(a->ds_down + n * PAIR, ds, SIDE, keys);
     }
     for (int64_t n = 0; n < keys; n += SLICE) {
         int64_t first = diagonal ? n : 0, rows = tt_min(SLICE, keys - n), at = (j + n) * width;
@@ -202,10 +192,7 @@ static void attention_grad_queries(const attention_grad_call *g, const attention
                                    int64_t b, int64_t h, int64_t i, int64_t end)
 {
     const attention_call *c = &g->c;
-    int64_t width = c->width, out = c->H * c->D, at = (b * c->T + i) * out + h * c->D;
-    attention_ahead(attention_head(c, b, i, h), c->stride, end - i, c->D);
-    attention_ahead(g->d_o + at, out, end - i, c->D);
-    attention_ahead(g->o + at, out, end - i, c->D);
+    int64_t width = c->width, out = c->H * c->D;
     for (int64_t t = i; t < end; t += SIDE) {
         int64_t count = tt_min(SIDE, end - t), x = t - i;
         const act *q = attention_head(c, b, t, h);
@@ -228,8 +215,6 @@ static void attention_grad_queries(const attention_grad_call *g, const attention
 static void attention_grad_keys(const attention_call *c, const attention_grad_scratch *a, int64_t b,
                                 int64_t kv, int64_t j, int64_t end)
 {
-    attention_ahead(attention_head(c, b, j, c->H + kv), c->stride, end - j, c->D);
-    attention_ahead(attention_head(c, b, j, c->H + c->G + kv), c->stride, end - j, c->D);
     for (int64_t t = j; t < end; t += SIDE) {
         int64_t count = tt_min(SIDE, end - t), room = tt_round_up(count, STRIP);
         int64_t at = (t - j) * c->width;
@@ -240,6 +225,15 @@ static void attention_grad_keys(const attention_call *c, const attention_grad_sc
         }
         operand_rows(a->v + at, c->width, attention_head(c, b, t, c->H + c->G + kv), c->stride,
                      count, room, c->D);
+    }
+}
+
+/* The head at `to` out = scale f[count, width]. */
+static inline void attention_grad_store(const attention_call *c, act *to, const float *f,
+                                        int64_t count, float scale)
+{
+    for (int64_t x = 0; x < count; x++) {
+        attention_store(to + x * c->stride, f + x * c->width, c->D, scale);
     }
 }
 
@@ -271,15 +265,13 @@ static void attention_grad_square(const attention_grad_call *g, const attention_
         }
     }
     if (col == 0) {
-        attention_store(g->dqkv + (b * c->T + i) * c->stride + h * c->D, c->stride,
-                        sums->dq + i * width, width, NULL, i_end - i, c->D, c->scale);
+        attention_grad_store(c, g->dqkv + (b * c->T + i) * c->stride + h * c->D,
+                             sums->dq + i * width, i_end - i, c->scale);
     }
     if (i_end == c->T && h % group == group - 1) {
         act *to = g->dqkv + (b * c->T + j) * c->stride + (c->H + kv) * c->D;
-        attention_store(to, c->stride, sums->dk + j * width, width, NULL, j_end - j, c->D,
-                        c->scale);
-        attention_store(to + c->G * c->D, c->stride, sums->dv + j * width, width, NULL, j_end - j,
-                        c->D, 1);
+        attention_grad_store(c, to, sums->dk + j * width, j_end - j, c->scale);
+        attention_grad_store(c, to + c->G * c->D, sums->dv + j * width, j_end - j, 1);
     }
 }
 

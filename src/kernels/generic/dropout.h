@@ -17,18 +17,22 @@ enum {
     TOGETHER = GROUPS < 2 ? GROUPS : 2 /* of them at a time: their rounds overlap */
 };
 
-/* words[TOGETHER][2] out = the words of counters first, first + 1, .. in order. */
-static inline void philox(vec_words words[][2], tt_key key, uint64_t stream, uint64_t first)
+/* Counters, and then the four words that each of them gives. */
+typedef struct philox_words {
+    vec_words word[4][TOGETHER];
+} philox_words;
+
+/* Of counters first[TOGETHER]. */
+static inline philox_words philox(tt_key key, uint64_t stream, const vec_words *first)
 {
     const vec_words m0 = (vec_words){0} + 0xD2511F53u, m1 = (vec_words){0} + 0xCD9E8D57u;
     vec_words c0[TOGETHER], c1[TOGETHER], c2[TOGETHER], c3[TOGETHER];
     vec_words k0 = (vec_words){0} + key.k[0], k1 = (vec_words){0} + key.k[1];
+    philox_words w;
 #pragma GCC unroll 4
     for (int g = 0; g < TOGETHER; g++) {
-        /* in an order that pairs at the end undo */
-        vec_words counter = vec_spread() + (first + (uint64_t)(g * COUNTERS));
-        c0[g] = counter;
-        c1[g] = counter >> 32;
+        c0[g] = first[g];
+        c1[g] = first[g] >> 32;
         c2[g] = (vec_words){0} + stream;
         c3[g] = (vec_words){0} + (stream >> 32);
     }
@@ -47,11 +51,18 @@ static inline void philox(vec_words words[][2], tt_key key, uint64_t stream, uin
     }
 #pragma GCC unroll 4
     for (int g = 0; g < TOGETHER; g++) {
-        vec_words front = (c0[g] & 0xffffffffu) | c1[g] << 32;
-        vec_words back = (c2[g] & 0xffffffffu) | c3[g] << 32;
-        words[g][0] = vec_pairs_low(front, back);
-        words[g][1] = vec_pairs_high(front, back);
+        w.word[0][g] = c0[g];
+        w.word[1][g] = c1[g];
+        w.word[2][g] = c2[g];
+        w.word[3][g] = c3[g];
     }
+    return w;
+}
+
+/* The lower halves of a and b, alternating. */
+static inline vec_words dropout_zip(vec_words a, vec_words b)
+{
+    return (a & 0xffffffffu) | b << 32;
 }
 
 /* mask[BLOCK] out: the multipliers of the words of counters first .. first + BLOCK / 4 - 1. */
@@ -60,12 +71,20 @@ static inline void dropout_whole(float *mask, const tt_dropout *drop, uint64_t s
 {
     const vec scale = vec_all(drop->scale);
     for (int g = 0; g < GROUPS; g += TOGETHER) {
-        vec_words words[TOGETHER][2];
-        philox(words, drop->key, stream, first + (uint64_t)(g * COUNTERS));
-#pragma GCC unroll 8
-        for (int i = 0; i < 2 * TOGETHER; i++) {
-            vec_bits word = (vec_bits)words[i / 2][i % 2];
-            vec_store(mask + (2 * g + i) * VEC, vec_kept(word, drop->threshold, scale));
+        vec_words counter[TOGETHER];
+#pragma GCC unroll 4
+        for (int i = 0; i < TOGETHER; i++) { /* in an order that pairs at the end undo */
+            counter[i] = vec_spread() + (first + (uint64_t)((g + i) * COUNTERS));
+        }
+        const philox_words w = philox(drop->key, stream, counter);
+#pragma GCC unroll 4
+        for (int i = 0; i < TOGETHER; i++, mask += 2 * VEC) {
+            vec_words front = dropout_zip(w.word[0][i], w.word[1][i]);
+            vec_words back = dropout_zip(w.word[2][i], w.word[3][i]);
+            vec_bits low = (vec_bits)vec_pairs_low(front, back);
+            vec_bits high = (vec_bits)vec_pairs_high(front, back);
+            vec_store(mask, vec_kept(low, drop->threshold, scale));
+            vec_store(mask + VEC, vec_kept(high, drop->threshold, scale));
         }
     }
 }
@@ -94,6 +113,33 @@ static inline void dropout_mask(float *restrict mask, int64_t n, const tt_dropou
             i += count;
             skip = 0;
         }
+    }
+}
+
+/* mask[n, stride] out, VEC columns of it: column l has the multipliers of elements first + l * apart ..
+ * first + l * apart + n - 1 of sequence b. first, apart and n are multiples of 4. Lanes are counters of
+ * different columns, so that their words come out turned. */
+static inline void dropout_columns(float *restrict mask, int64_t stride, int64_t n,
+                                   const tt_dropout *drop, int64_t b, int64_t first, int64_t apart)
+{
+    _Static_assert(TOGETHER == 2, "even columns and odd ones");
+    const uint64_t stream = tt_dropout_stream(drop->sample[b], drop->site);
+    const vec scale = vec_all(drop->scale);
+    uint64_t lane[TOGETHER][COUNTERS];
+    for (int l = 0; l < VEC; l++) {
+        lane[l % 2][l / 2] = (uint64_t)(first + l * apart) / 4;
+    }
+    vec_words counter[TOGETHER];
+    memcpy(counter, lane, sizeof counter);
+    for (int64_t r = 0; r < n; r += 4) {
+        const philox_words w = philox(drop->key, stream, counter);
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++, mask += stride) {
+            vec_bits row = (vec_bits)dropout_zip(w.word[i][0], w.word[i][1]);
+            vec_store(mask, vec_kept(row, drop->threshold, scale));
+        }
+        counter[0] += 1;
+        counter[1] += 1;
     }
 }
 

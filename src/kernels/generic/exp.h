@@ -49,23 +49,6 @@ static inline vec vec_exp(vec x)
     return vec_below(x, vec_all(EXP_OVER), y, x + INFINITY); /* NaN stays NaN */
 }
 
-/* The same of one number, for loops that the compiler vectorises itself. */
-static inline float exp_f32(float x)
-{
-    float shifted = x * EXP_LOG2_E + EXP_SHIFT;
-    float n = shifted - EXP_SHIFT;
-    float r = (x - n * EXP_LN2_HIGH) - n * EXP_LN2_LOW;
-    float q = 0x1.6a241ap-10f;
-    q = q * r + 0x1.1239f2p-7f;
-    q = q * r + 0x1.5558f2p-5f;
-    q = q * r + 0x1.555492p-3f;
-    q = q * r + 0x1.fffffcp-2f;
-    float y = q * (r * r) + r + 1;
-    y = tt_f32_of_bits(tt_bits_of_f32(y) + (tt_bits_of_f32(shifted) << 23));
-    y = x < EXP_LOW ? 0 : y;
-    return x < EXP_OVER ? y : x + INFINITY;
-}
-
 /* 1 / (1 + exp(-x)) of -EXP_OVER < x <= -EXP_LOW; anything elsewhere, NaN included. */
 static inline vec vec_logistic_inside(vec x)
 {

@@ -12,72 +12,42 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include <string.h>
 
-/* The widest vector of the flags this is compiled with. A tile of C is TALL x PANEL: its sums hide
- * the latency of a multiply-add, and with a row of B and an element of A they fit the registers (16,
- * or 32 with AVX-512). What is left below the last whole tile goes in lower ones. TT_EMULATE_AVX512
- * belongs to tests. */
-#if defined(__AVX512F__) || defined(TT_EMULATE_AVX512)
-enum { VECTOR = 16, TALL = 12 };
-#elif defined(__AVX__)
-enum { VECTOR = 8, TALL = 6 };
-#else
-enum { VECTOR = 4, TALL = 6 };
-#endif
-enum { STRIP = 2, PANEL = 2 * VECTOR };
+#include "kernels/generic/vec.h"
 
-typedef float vector __attribute__((vector_size(VECTOR * sizeof(float))));
-
-typedef int32_t vector_mask __attribute__((vector_size(VECTOR * sizeof(float))));
+/* A tile of C is TALL x PANEL: its sums hide the latency of a multiply-add, and with a row of B and an
+ * element of A they fit the registers (16, or 32 with AVX-512). What is left below the last whole tile
+ * goes in lower ones. */
+enum { TALL = VEC == 16 ? 12 : 6, STRIP = 2, PANEL = 2 * VEC };
 
 #define TT_INLINE static inline __attribute__((always_inline))
-
-TT_INLINE vector vector_load(const float *from)
-{
-    vector v;
-    memcpy(&v, from, sizeof v);
-    return v;
-}
-
-TT_INLINE void vector_store(float *to, vector v)
-{
-    memcpy(to, &v, sizeof v);
-}
-
-/* The greater of each pair; b where one is NaN. */
-TT_INLINE vector vector_max(vector a, vector b)
-{
-    vector_mask above = a > b;
-    return (vector)((above & (vector_mask)a) | (~above & (vector_mask)b));
-}
 
 /* `tall` is a constant wherever this is called, and so is one of A's strides. */
 TT_INLINE void multiply_tile(const int tall, float *restrict c, int64_t c_stride,
                              const float *restrict a, int64_t a_row, int64_t a_depth,
                              const float *restrict b, int64_t b_row, int64_t depth, bool accumulate)
 {
-    vector sum[TALL][2];
+    vec sum[TALL][2];
 #pragma GCC unroll 12
     for (int i = 0; i < tall; i++) {
-        sum[i][0] = accumulate ? vector_load(c + i * c_stride) : (vector){0};
-        sum[i][1] = accumulate ? vector_load(c + i * c_stride + VECTOR) : (vector){0};
+        sum[i][0] = accumulate ? vec_load(c + i * c_stride) : (vec){0};
+        sum[i][1] = accumulate ? vec_load(c + i * c_stride + VEC) : (vec){0};
     }
     do { /* a loop that may not run at all would keep the sums in memory around it */
-        vector low = vector_load(b), high = vector_load(b + VECTOR);
+        vec low = vec_load(b), high = vec_load(b + VEC);
 #pragma GCC unroll 12
         for (int i = 0; i < tall; i++) {
-            float x = a[i * a_row];
-            sum[i][0] += x * low;
-            sum[i][1] += x * high;
+            vec x = vec_all(a[i * a_row]);
+            sum[i][0] = vec_fma(x, low, sum[i][0]);
+            sum[i][1] = vec_fma(x, high, sum[i][1]);
         }
         a += a_depth;
         b += b_row;
     } while (--depth > 0);
 #pragma GCC unroll 12
     for (int i = 0; i < tall; i++) {
-        vector_store(c + i * c_stride, sum[i][0]);
-        vector_store(c + i * c_stride + VECTOR, sum[i][1]);
+        vec_store(c + i * c_stride, sum[i][0]);
+        vec_store(c + i * c_stride + VEC, sum[i][1]);
     }
 }
 

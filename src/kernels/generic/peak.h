@@ -3,7 +3,6 @@
 #define TUTTI_KERNELS_GENERIC_PEAK_H
 
 #include "kernels/generic/act.h"
-#include "kernels/generic/multiply.h"
 #include "tutti/base/clock.h"
 
 static double generic_peak(tt_ctx *ctx, double seconds)
@@ -12,17 +11,17 @@ static double generic_peak(tt_ctx *ctx, double seconds)
     double rate = 0;
 #pragma omp parallel num_threads(ctx->threads) reduction(+ : rate)
     {
-        vector sum[SUMS];
+        vec sum[SUMS];
         memset(sum, 0, sizeof sum);
         double start = tt_seconds(), elapsed = 0, operations = 0;
         while (elapsed < seconds) {
             for (int round = 0; round < ROUNDS; round++) {
 #pragma GCC unroll 10
                 for (int i = 0; i < SUMS; i++) {
-                    sum[i] = sum[i] * 0.5f + 1.0f;
+                    sum[i] = vec_fma(sum[i], vec_all(0.5f), vec_all(1));
                 }
             }
-            operations += 2.0 * VECTOR * SUMS * ROUNDS;
+            operations += 2.0 * VEC * SUMS * ROUNDS;
             elapsed = tt_seconds() - start;
         }
         volatile float sink = 0; /* the sums are used, so they are computed */

@@ -13,12 +13,7 @@
  * on processors without the instructions.
  *
  * Reads views of model memory, writes the same; next: select.c lays this table. */
-#ifdef TT_EMULATE_AVX512
-#define SIMDE_ENABLE_NATIVE_ALIASES
-#include <simde/x86/avx512.h>
-#else
-#include <immintrin.h>
-#endif
+#include "kernels/isa/vec_avx512.h"
 
 #define TT_ACT_BF16
 #define ATTENTION_OPERANDS
@@ -40,6 +35,7 @@ static inline void operand_rows(operand *restrict to, int64_t width, const act *
                                 int64_t stride, int64_t count, int64_t room, int64_t D)
 {
     for (int64_t i = 0; i < count; i++) {
+        act_ahead(x + i * stride, stride, D);
         for (int64_t d = 0; d < D; d++) {
             to[i * width + d] = operand_of(x[i * stride + d]);
         }
@@ -53,6 +49,8 @@ static inline void operand_down(operand *restrict to, int64_t width, const act *
 {
     memset(to, 0, tt_bytes(room * width, sizeof *to));
     for (int64_t i = 0; i + 1 < count; i += 2) {
+        act_ahead(x + i * stride, stride, D);
+        act_ahead(x + (i + 1) * stride, stride, D);
         for (int64_t d = 0; d < D; d++) {
             to[i * width + 2 * d] = operand_of(x[i * stride + d]);
             to[i * width + 2 * d + 1] = operand_of(x[(i + 1) * stride + d]);
@@ -81,22 +79,22 @@ static inline __m512i codes_of(const float *from)
 #endif
 }
 
-static inline void operand_weights_along(operand *to, const float *s, int64_t q, int64_t rows)
+static inline void operand_weights_along(operand *to, const float *s, int64_t stride, int64_t rows)
 {
     for (int64_t r = 0; r < rows; r++) {
-        _mm512_storeu_si512((void *)(to + r * SIDE + q), codes_of(s + r * SIDE + q));
+        _mm512_storeu_si512((void *)(to + r * stride), codes_of(s + r * stride));
     }
 }
 
-static inline void operand_weights_down(operand *to, const float *s, int64_t q, int64_t rows)
+static inline void operand_weights_down(operand *to, const float *s, int64_t stride, int64_t rows)
 {
     /* unpacking pairs within each quarter: the quarters of both results alternate */
     const __m512i front = _mm512_set_epi64(11, 10, 3, 2, 9, 8, 1, 0);
     const __m512i back = _mm512_set_epi64(15, 14, 7, 6, 13, 12, 5, 4);
     for (int64_t r = 0; r < rows; r += 2) {
-        __m512i even = codes_of(s + r * SIDE + q), odd = codes_of(s + (r + 1) * SIDE + q);
+        __m512i even = codes_of(s + r * stride), odd = codes_of(s + (r + 1) * stride);
         __m512i low = _mm512_unpacklo_epi16(even, odd), high = _mm512_unpackhi_epi16(even, odd);
-        operand *at = to + r * SIDE + 2 * q;
+        operand *at = to + r * stride;
         _mm512_storeu_si512((void *)at, _mm512_permutex2var_epi64(low, front, high));
         _mm512_storeu_si512((void *)(at + 32), _mm512_permutex2var_epi64(low, back, high));
     }
