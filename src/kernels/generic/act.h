@@ -121,13 +121,15 @@ static inline void wide_store_act(act *y, wide w, int64_t n)
 }
 #endif
 
-/* For loops over rows a stride apart, beyond what the processor looks ahead by itself: asks the cache
- * for n elements AHEAD rows below x. May run past the array: a prefetch touches nothing. */
-static inline void act_ahead(const act *x, int64_t stride, int64_t n)
+enum { ROWS_AHEAD = 16 }; /* rows that loops over rows far apart ask the cache for ahead of time */
+
+/* Asks the cache for x[n], where the processor does not look ahead by itself. Past an array it does
+ * nothing. */
+static inline void act_ahead(const act *x, int64_t n)
 {
-    enum { AHEAD = 16, LINE = 64 / sizeof(act) };
+    enum { LINE = 64 / sizeof(act) };
     for (int64_t i = 0; i < n; i += LINE) {
-        __builtin_prefetch(x + AHEAD * stride + i);
+        __builtin_prefetch(x + i);
     }
 }
 

@@ -317,10 +317,11 @@ static void attention_end(const attention_call *c, const attention_scratch *a, a
         }
         for (int64_t l = 0; l < tt_min(PANEL, count - x); l++) {
             int64_t row = t + x + l;
+            act *to = o + ((b * c->T + row) * c->H + h) * c->D;
             float sum = a->sum[at + l];
+            act_ahead(to + ROWS_AHEAD * c->H * c->D, c->D);
             lse[(b * c->H + h) * c->T + row] = a->top[at + l] + logf(sum);
-            attention_store(o + ((b * c->T + row) * c->H + h) * c->D, a->rows + l * width, c->D,
-                            1 / sum);
+            attention_store(to, a->rows + l * width, c->D, 1 / sum);
         }
     }
 }

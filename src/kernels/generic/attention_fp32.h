@@ -26,7 +26,7 @@ static inline void operand_rows(operand *restrict to, int64_t width, const act *
                                 int64_t stride, int64_t count, int64_t room, int64_t D)
 {
     for (int64_t i = 0; i < count; i++) {
-        act_ahead(x + i * stride, stride, D);
+        act_ahead(x + (i + ROWS_AHEAD) * stride, D);
         for (int64_t d = 0; d < width; d += LANES) {
             wide f = d < D ? wide_load_act(x + i * stride + d, D - d) : wide_zero();
             EACH_PART(p)

@@ -20,7 +20,7 @@
 #include "kernels/generic/attention.h"
 
 enum {
-    STEP = 4 * SIDE, /* tokens on a side of a square */
+    STEP = 3 * SIDE, /* tokens on a side of a square */
     SLICE = 24, /* rows of a product that share one bound at the diagonal; a multiple of TALL */
 };
 
@@ -205,6 +205,7 @@ static void attention_grad_queries(const attention_grad_call *g, const attention
         attention_turn(a->d_o_turned + x * width, rows, width, tt_round_up(count, PANEL), c->depth);
         for (int64_t n = 0; n < SIDE; n++) {
             bool inside = n < count;
+            act_ahead(o + (n + ROWS_AHEAD) * out, inside ? c->D : 0);
             a->lse[x + n] = inside ? g->lse[(b * c->H + h) * c->T + t + n] : 0;
             a->dot[x + n] = inside ? attention_dot(d_o + n * out, o + n * out, c->D) : 0;
         }
@@ -233,6 +234,7 @@ static inline void attention_grad_store(const attention_call *c, act *to, const 
                                         int64_t count, float scale)
 {
     for (int64_t x = 0; x < count; x++) {
+        act_ahead(to + (x + ROWS_AHEAD) * c->stride, c->D);
         attention_store(to + x * c->stride, f + x * c->width, c->D, scale);
     }
 }

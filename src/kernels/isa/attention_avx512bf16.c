@@ -35,7 +35,7 @@ static inline void operand_rows(operand *restrict to, int64_t width, const act *
                                 int64_t stride, int64_t count, int64_t room, int64_t D)
 {
     for (int64_t i = 0; i < count; i++) {
-        act_ahead(x + i * stride, stride, D);
+        act_ahead(x + (i + ROWS_AHEAD) * stride, D);
         for (int64_t d = 0; d < D; d++) {
             to[i * width + d] = operand_of(x[i * stride + d]);
         }
@@ -49,8 +49,8 @@ static inline void operand_down(operand *restrict to, int64_t width, const act *
 {
     memset(to, 0, tt_bytes(room * width, sizeof *to));
     for (int64_t i = 0; i + 1 < count; i += 2) {
-        act_ahead(x + i * stride, stride, D);
-        act_ahead(x + (i + 1) * stride, stride, D);
+        act_ahead(x + (i + ROWS_AHEAD) * stride, D);
+        act_ahead(x + (i + 1 + ROWS_AHEAD) * stride, D);
         for (int64_t d = 0; d < D; d++) {
             to[i * width + 2 * d] = operand_of(x[i * stride + d]);
             to[i * width + 2 * d + 1] = operand_of(x[(i + 1) * stride + d]);
