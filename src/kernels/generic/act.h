@@ -7,8 +7,8 @@
  *
  * Bodies go through rows in steps of LANES elements held as FP32 (a `wide`); a last partial step is
  * padded and goes through the same instructions. So an element's result does not depend on where a
- * row, a thread's share or a ZeRO piece begins or ends, however the compiler contracts. Where tiles
- * of floats are at hand anyway (matmuls, attention), a block of BLOCK floats serves instead.
+ * row, a thread's share or a ZeRO piece begins or ends, however the compiler contracts.
+ * Where tiles of floats are at hand anyway, a block of BLOCK floats serves instead.
  *
  * Reads vec.h; next: exp.h, multiply.h, dropout.h, then one file per noun. */
 #ifndef TUTTI_KERNELS_GENERIC_ACT_H
@@ -121,10 +121,11 @@ static inline void wide_store_act(act *y, wide w, int64_t n)
 }
 #endif
 
-enum { ROWS_AHEAD = 16 }; /* rows that loops over rows far apart ask the cache for ahead of time */
+/* Loops over rows that lie too far apart for the processor to look ahead by itself ask the cache for
+ * the row that they need so many rows later. */
+enum { ROWS_AHEAD = 16 };
 
-/* Asks the cache for x[n], where the processor does not look ahead by itself. Past an array it does
- * nothing. */
+/* Asks the cache for x[n]; x may lie past its array. */
 static inline void act_ahead(const act *x, int64_t n)
 {
     enum { LINE = 64 / sizeof(act) };
@@ -163,50 +164,12 @@ static inline void block_store(act *restrict y, const float *restrict f, int64_t
     }
 }
 
-/* The same for arrays that are FP32 in every table. */
-static inline void block_load_f32(float *restrict f, const float *restrict x, int64_t n)
-{
-    if (n >= BLOCK) {
-        memcpy(f, x, BLOCK * sizeof *f);
-    } else {
-        memset(f, 0, BLOCK * sizeof *f);
-        memcpy(f, x, tt_size(n) * sizeof *f);
-    }
-}
-
-static inline void block_store_f32(float *restrict y, const float *restrict f, int64_t n)
-{
-    memcpy(y, f, tt_size(n < BLOCK ? n : BLOCK) * sizeof *y);
-}
-
 /* Zeroes the padding of a partial block. */
 static inline void block_clear(float *f, int64_t n)
 {
     for (int64_t i = n; i < BLOCK; i++) {
         f[i] = 0;
     }
-}
-
-/* lanes[LANES] inout += f[BLOCK]. */
-static inline void lanes_add(float *restrict lanes, const float *restrict f)
-{
-    for (int i = 0; i < BLOCK; i += LANES) {
-        for (int l = 0; l < LANES; l++) {
-            lanes[l] += f[i + l];
-        }
-    }
-}
-
-static inline float lanes_total(const float *lanes)
-{
-    float sum[LANES];
-    memcpy(sum, lanes, sizeof sum);
-    for (int width = LANES / 2; width > 0; width /= 2) {
-        for (int l = 0; l < width; l++) {
-            sum[l] += sum[l + width];
-        }
-    }
-    return sum[0];
 }
 
 static inline int64_t blocks_of(int64_t n)
