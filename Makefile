@@ -46,8 +46,8 @@ LDFLAGS_ALL = -fopenmp $(filter -fsanitize=% --coverage,$(FLAGS_$(CONFIG))) $(LD
 
 # Files in isa/ are compiled for the instruction set their name ends in; all else for the baseline,
 # so one binary runs anywhere and picks at run time.
-ISA_avx2       := -O3 -mavx2 -mfma -mf16c -ffp-contract=fast
-ISA_avx512     := -O3 -mprefer-vector-width=512 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c -ffp-contract=fast
+ISA_avx2       := -O3 -mavx2 -mfma -mf16c
+ISA_avx512     := -O3 -mprefer-vector-width=512 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c
 ISA_avx512bf16 := $(ISA_avx512) -mavx512bf16
 ISA_FLAGS = $(if $(findstring /isa/,$1),$(ISA_$(lastword $(subst _, ,$1))))
 

@@ -30,6 +30,10 @@ die() {
     exit 2
 }
 
+if [[ ${1-} == -h || ${1-} == --help ]]; then
+    sed -n '2,/^set -/s/^# \{0,1\}//p' "$0"
+    exit 0
+fi
 seconds=900
 if [[ ${1-} == -t ]]; then
     seconds=${2:?emulate.sh: -t needs seconds}

@@ -7,6 +7,17 @@
 # differences by scripts/verify_equivalence.sh. TUTTI_BIN is the program, default build/release/tutti.
 # Takes some minutes; quote ratios rather than times from a machine that others use too.
 set -euo pipefail
+case ${1---} in
+-h | --help)
+    sed -n '2,/^set -/s/^# \{0,1\}//p' "$0"
+    exit 0
+    ;;
+-- | --readme) ;;
+*)
+    echo "measure.sh: unknown argument '$1'; see --help" >&2
+    exit 2
+    ;;
+esac
 cd "$(dirname "$0")/.."
 tutti=${TUTTI_BIN:-build/release/tutti}
 work=$(mktemp -d "${TMPDIR:-/tmp}/tutti-measure.XXXXXX")

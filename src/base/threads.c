@@ -19,6 +19,11 @@ int tt_thread_id(void)
     return omp_get_thread_num();
 }
 
+int tt_threads_now(void)
+{
+    return omp_get_num_threads();
+}
+
 void tt_threads_set(int threads)
 {
     assert(threads >= 1);

@@ -17,8 +17,14 @@ static const char usage[] =
     "allreduce  sums of FP32 vectors over ranks, beside the speed of memory (under mpirun)\n\n"
     "Shapes come from the configuration keys (default: GPT-2 124M, vocabulary 50304, context "
     "1024,\n"
-    "micro 4); threads from run.threads, else one and all. Medians of N runs (default 7); what is\n"
-    "said in percent is of the peak measured beside each run. --json: one object a line.\n";
+    "micro 4); threads from run.threads, else one and all. Medians of N runs (default 7); the\n"
+    "phases of a step are means. --json: one object a line.\n\n"
+    "Peak: multiply-adds of the unit that serves the matmuls, on registers alone, the best short\n"
+    "bursts of all threads added up, over all ranks; measured beside each run, and what "
+    "percentages\n"
+    "are of. mfu: a step's FLOPs (6 per token and matmul weight, 6 L C T for attention) by time "
+    "and\n"
+    "peak. nt: y[M,N] = x[M,K] w[N,K]^T; nn: dx = dy w; tn: gw += dy^T x.\n";
 
 typedef struct tt_bench_row {
     const char *name;

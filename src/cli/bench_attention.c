@@ -66,7 +66,7 @@ static tt_code open_all(tt_attention *w, const tt_bench *bench, const tt_teams *
         extents.rows = tt_max(extents.rows, rows);
         extents.tokens = tt_max(extents.tokens, c[i].T);
     }
-    TT_TRY(tt_bed_open(&w->bed, format, &extents, teams->most, wide, narrow, 0, err));
+    TT_TRY(tt_bed_open(&w->bed, bench->world, format, &extents, teams->most, wide, narrow, 0, err));
     TT_TRY(tt_arena_open(&w->arena, "attention",
                          tt_arena_cost(tt_bytes(narrow, act)) + tt_arena_cost(tt_bytes(wide, act)) +
                              tt_arena_cost(tt_bytes(sums, sizeof *w->lse)) +

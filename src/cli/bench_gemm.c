@@ -139,8 +139,8 @@ static tt_code open_all(tt_gemm *w, const tt_bench *bench, tt_matmul shape[SHAPE
         e.ffn = tt_max(e.ffn, tt_max(m->N, m->K));
     }
     e.channels = e.vocab = e.ffn;
-    TT_TRY(
-        tt_bed_open(&w->bed, tt_bench_format(bench), &e, w->teams.most, in, weights, result, err));
+    TT_TRY(tt_bed_open(&w->bed, bench->world, tt_bench_format(bench), &e, w->teams.most, in,
+                       weights, result, err));
     size_t bytes = 0;
     for (int i = 0; i < *count; i++) {
         const size_t one = w->bed.ops.packed_bytes(shape[i].N, shape[i].K);

@@ -46,6 +46,7 @@ tt_teams tt_teams_choose(const tt_bench *bench);
 
 /* A table with its scratch, and operands full of small numbers. Each bed is one process's own. */
 typedef struct tt_bed {
+    const tt_world *world; /* borrowed */
     tt_ops ops, guarded;
     tt_ctx ctx;
     tt_arena arena;
@@ -55,8 +56,8 @@ typedef struct tt_bed {
 
 /* The table of `format` with scratch for `extents` and up to `threads`; on failure the bed is closed.
  * Local. */
-tt_code tt_bed_open(tt_bed *bed, tt_format format, const tt_extents *extents, int threads,
-                    int64_t a, int64_t b, int64_t c, tt_err *err);
+tt_code tt_bed_open(tt_bed *bed, const tt_world *world, tt_format format, const tt_extents *extents,
+                    int threads, int64_t a, int64_t b, int64_t c, tt_err *err);
 void tt_bed_close(tt_bed *bed); /* safe on a zeroed bed */
 /* Kernels, and any library on OpenMP, use so many threads from now on. */
 void tt_bed_team(tt_bed *bed, int threads);

@@ -68,7 +68,7 @@ static tt_code memory_open(tt_memory *m, int threads, tt_err *err)
 #pragma omp parallel num_threads(threads)
     {
         int64_t first, end;
-        part_of(m->words, threads, tt_thread_id(), &first, &end);
+        part_of(m->words, tt_threads_now(), tt_thread_id(), &first, &end);
         memset(m->from + first, 1, tt_bytes(end - first, sizeof *m->from));
         memset(m->to + first, 2, tt_bytes(end - first, sizeof *m->to));
     }
@@ -86,7 +86,7 @@ static tt_code memory_rate(const tt_memory *m, int way, int threads, double *rat
 #pragma omp parallel num_threads(threads) reduction(+ : sum)
     {
         int64_t first, end;
-        part_of(m->words, threads, tt_thread_id(), &first, &end);
+        part_of(m->words, tt_threads_now(), tt_thread_id(), &first, &end);
         const size_t bytes = tt_bytes(end - first, sizeof *m->from);
         if (way == READ) {
             sum += sum_words(m->from, first, end);
@@ -140,7 +140,8 @@ static tt_code measure(tt_bed *bed, const tt_memory *memory, const tt_teams *tea
             double *at = value + t * ROWS_EACH * n + i;
             for (int u = 0; u < UNITS; u++, at += n) {
                 tt_bed_team(&bed[u], teams->threads[t]);
-                *at = bed[u].ops.peak(&bed[u].ctx, 0.1) / 1e9;
+                *at = bed[u].ops.peak(&bed[u].ctx, 0.1) *
+                      tt_world_processor_share(bed[u].world, bed[u].ctx.threads) / 1e9;
             }
             for (int way = 0; way < WAYS; way++, at += n) {
                 TT_TRY(memory_rate(memory, way, teams->threads[t], at, err));
@@ -164,7 +165,7 @@ tt_code tt_bench_peak(tt_bench *bench, tt_err *err)
     double *value = tt_alloc(tt_mul(teams.count * ROWS_EACH, n), sizeof *value, err);
     rc = value ? TT_OK : err->code;
     for (int u = 0; u < UNITS && rc == TT_OK; u++) {
-        rc = tt_bed_open(&bed[u], units[u], &none, teams.most, 1, 1, 1, err);
+        rc = tt_bed_open(&bed[u], bench->world, units[u], &none, teams.most, 1, 1, 1, err);
     }
     if (rc == TT_OK) {
         rc = memory_open(&memory, teams.most, err);

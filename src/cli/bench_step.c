@@ -61,6 +61,7 @@ static void scratch_close(tt_scratch *scratch)
     free(scratch->folder);
     free(scratch->tokens);
     free(scratch->run);
+    *scratch = (tt_scratch){0};
 }
 
 /* Paths of rank 0's scratch into every rank's configuration. Collective. */
@@ -73,6 +74,11 @@ static tt_code share_paths(tt_bench *bench, const tt_scratch *scratch, tt_err *e
         tt_text_add(&path, "%s", scratch->folder);
     }
     TT_TRY(tt_share_text(bench->world, &path, err));
+    if (strlen(path.data) + sizeof "/noise.h5" > sizeof config->data.train) { /* the same on all */
+        rc = tt_fail(err, TT_EUSER, "TMPDIR: the path is longer than %zu bytes",
+                     sizeof config->data.train - sizeof "/tutti-bench-XXXXXX/noise.h5");
+        goto out;
+    }
     snprintf(config->data.train, sizeof config->data.train, "%s/noise.h5", path.data);
     snprintf(config->run.dir, sizeof config->run.dir, "%s/run", path.data);
 out:
@@ -101,7 +107,7 @@ static tt_code rounds_open(tt_step_rounds *r, int64_t n, tt_err *err)
 /* FLOP/s of all ranks at once. Collective. */
 static tt_code measure_peak(tt_trainer *t, const tt_ops *ops, double *peak, tt_err *err)
 {
-    *peak = ops->peak(&t->ctx, 0.05);
+    *peak = ops->peak(&t->ctx, 0.05) * tt_world_processor_share(t->world, t->ctx.threads);
     return tt_sum_f64(t->world, peak, 1, err);
 }
 
@@ -155,7 +161,11 @@ tt_code tt_bench_step(tt_bench *bench, tt_err *err)
     tt_times times;
     tt_step_cost cost = {0};
     const int64_t n = bench->repeat;
+    tt_shape shape;
     rc = rounds_open(&r, n, err);
+    if (rc == TT_OK) {
+        rc = tt_shape_resolve(&shape, &bench->config, 0, err);
+    }
     if (rc == TT_OK && bench->world->rank == 0) {
         rc = scratch_open(&scratch, bench->config.model.vocab, bench->config.model.context * 64,
                           err);
@@ -164,6 +174,7 @@ tt_code tt_bench_step(tt_bench *bench, tt_err *err)
     TT_TRY(share_paths(bench, &scratch, err));
     bench->config.run.steps = n + 1;
     TT_TRY(tt_trainer_open(&trainer, &bench->config, bench->world, &log, err));
+    scratch_close(&scratch); /* all have the file open: whatever ends the bench, nothing is left */
     TT_TRY(measure(&trainer, n, &r, &times, &cost, err));
     const tt_plan *plan = &trainer.print.plan;
     const double peak = tt_median(r.peak, n);
@@ -173,7 +184,7 @@ tt_code tt_bench_step(tt_bench *bench, tt_err *err)
                     ? "{\"step_ms\": %.2f, \"tokens_per_s\": %.1f, \"mfu\": %.4f, "
                       "\"comm_ms\": %.2f, \"rss_mb\": %.1f, "
                     : "step %.1f ms, %.1f tokens/s, mfu %.3f, communication %.1f ms, resident "
-                      "%.0f MiB a rank\n",
+                      "%.0f MiB a rank (medians)\n",
                 tt_median(r.ms, n), tt_median(r.tokens_per_s, n), tt_median(r.mfu, n),
                 tt_median(r.comm_ms, n), tt_median(r.rss_mb, n));
     tt_text_add(&bench->out,

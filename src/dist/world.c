@@ -201,12 +201,25 @@ out:
     return rc;
 }
 
+/* Ranks that may run on just the processors of this one. */
+static int sharers(const tt_world *world)
+{
+    int count = tt_alone(world) ? 1 : world->mask_size;
+    assert(count >= 1);
+    return count;
+}
+
 int tt_world_threads(const tt_world *world)
 {
     uint64_t digest = 0;
-    int sharers = tt_alone(world) ? 1 : world->mask_size;
-    assert(sharers >= 1);
-    return (int)tt_max(1, tt_processors(&digest) / sharers);
+    return (int)tt_max(1, tt_processors(&digest) / sharers(world));
+}
+
+double tt_world_processor_share(const tt_world *world, int threads)
+{
+    uint64_t digest = 0;
+    double processors = tt_processors(&digest), all = (double)threads * sharers(world);
+    return all > processors ? processors / all : 1.0;
 }
 
 void tt_mpi_version(char *out, int n)

@@ -180,7 +180,8 @@ tt_code tt_trainer_open(tt_trainer *t, const tt_config *config, tt_world *world,
     TT_TRY(tt_agree(world, tt_kernels_self_test(&t->ctx, err), err));
     TT_TRY(tt_agree(world, open_places(&t->print.config, err), err));
     TT_TRY(tt_state_begin(t, err));
-    t->peak_flops = t->ctx.ops->peak(&t->ctx, 0.05);
+    t->peak_flops =
+        t->ctx.ops->peak(&t->ctx, 0.05) * tt_world_processor_share(world, t->ctx.threads);
     TT_TRY(tt_sum_f64(world, &t->peak_flops, 1, err));
 out:
     if (rc != TT_OK) {

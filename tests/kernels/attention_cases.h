@@ -321,6 +321,23 @@ static void large_scores(rig *r, const shape *s)
     arrays_close(&a);
 }
 
+/* Scores so large that the rounding of one is worth many powers of e: weights are at most 1 all the
+ * same, and everything stays finite. */
+static void huge_scores(rig *r, const shape *s)
+{
+    arrays a = arrays_open(r, s, 1);
+    int64_t width = 3 * s->D;
+    for (int64_t t = 0; t < s->T; t++) {
+        for (int64_t i = 0; i < 2 * s->D; i++) {
+            rig_put(r, a.qkv, t * width + i, 1e5 * rig_get(r, a.qkv, t * width + i));
+        }
+    }
+    attend(r, s, &a, 0, 1, NULL);
+    ck_assert(all_finite(r, a.o, 0, s->T * s->D));
+    ck_assert(all_finite(r, a.dqkv, 0, a.in));
+    arrays_close(&a);
+}
+
 /* All scores equal, at one of three heights: o is the mean of the values seen. */
 static void equal_scores(rig *r, const shape *s)
 {
@@ -417,7 +434,9 @@ END_TEST
 START_TEST(extremes)
 {
     static const shape one = {1, 210, 1, 1, 4, 210}, two = {2, 110, 1, 1, 6, 110};
+    static const shape uneven = {1, 210, 1, 1, 48, 210}; /* 1 / sqrt(D) is no power of two */
     attention_each(large_scores, &one);
+    attention_each(huge_scores, &uneven);
     attention_each(equal_scores, &one);
     attention_each(not_finite, &two);
 }

@@ -226,12 +226,16 @@ START_TEST(words_are_those_of_tt_rng)
     const uint64_t stream = 77 + ((uint64_t)1 << 40);
     static const uint64_t firsts[] = {0, 5, 0xfffffff8u, 0x123456789abcu};
     for (int f = 0; f < 4; f++) {
-        vec_words words[TOGETHER][2];
-        uint32_t word[sizeof words / sizeof(uint32_t)];
-        philox(words, key, stream, firsts[f]);
-        memcpy(word, words, sizeof words);
-        for (uint64_t i = 0; i < sizeof words / sizeof *word; i++) {
-            ck_assert_uint_eq(word[i], tt_rng(key, stream, firsts[f] + i / 4).v[i % 4]);
+        vec_words first[TOGETHER];
+        for (int i = 0; i < TOGETHER * COUNTERS; i++) {
+            first[i / COUNTERS][i % COUNTERS] = firsts[f] + (uint64_t)i;
+        }
+        const philox_words words = philox(key, stream, first);
+        for (int i = 0; i < TOGETHER * COUNTERS; i++) {
+            const tt_u32x4 want = tt_rng(key, stream, firsts[f] + (uint64_t)i);
+            for (int w = 0; w < 4; w++) { /* upper halves play no part */
+                ck_assert_uint_eq((uint32_t)words.word[w][i / COUNTERS][i % COUNTERS], want.v[w]);
+            }
         }
     }
 }

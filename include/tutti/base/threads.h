@@ -6,7 +6,8 @@
 
 #include <stdint.h>
 
-int tt_thread_id(void); /* inside a parallel region: 0 .. threads-1; outside: 0 */
+int tt_thread_id(void);   /* inside a parallel region: 0 .. threads-1; outside: 0 */
+int tt_threads_now(void); /* threads of the region; the system may give fewer than asked for */
 
 /* Sets the team size of later parallel regions of this process and switches nesting and dynamic
  * adjustment off. threads >= 1. */

@@ -56,6 +56,11 @@ tt_code tt_barrier(tt_world *world, tt_err *err);
  * ranks that share the mask, at least 1. Local. */
 int tt_world_threads(const tt_world *world);
 
+/* How much of a processor each of `threads` threads of this rank has: 1, or less when the ranks that
+ * share its processors have more threads than those. A peak measured in short bursts is to be
+ * multiplied with it. Local. */
+double tt_world_processor_share(const tt_world *world, int threads);
+
 /* "Open MPI v4.1.4 ..." first line of the library's version; out[n]. Needs no open world. */
 void tt_mpi_version(char *out, int n);
 

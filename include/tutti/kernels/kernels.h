@@ -251,7 +251,7 @@ tt_code tt_kernels_time(tt_ctx *ctx, tt_ops *timed, tt_times *times, tt_err *err
  * reference; TT_EWORLD naming library, operation and shape when they differ. */
 tt_code tt_kernels_self_test(tt_ctx *ctx, tt_err *err);
 
-/* "avx2 (gemm: avx2, ...)" one line for start-up and `tutti version`; static names only. */
+/* The strongest this processor has; a static name. */
 const char *tt_kernels_best_isa(void);
 int tt_kernels_isa_list(const char **names, int room); /* supported here, weakest first */
 const char *tt_kernels_blas(void);                     /* "OpenBLAS 0.3.21 Zen ..." */

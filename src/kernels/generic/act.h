@@ -7,7 +7,7 @@
  *
  * Bodies go through rows in steps of LANES elements held as FP32 (a `wide`); a last partial step is
  * padded and goes through the same instructions. So an element's result does not depend on where a
- * row, a thread's share or a ZeRO piece begins or ends, however the compiler contracts.
+ * row, a thread's share or a ZeRO piece begins or ends, on whatever width; nothing is fused but by name.
  * Where tiles of floats are at hand anyway, a block of BLOCK floats serves instead.
  *
  * Reads vec.h; next: exp.h, multiply.h, dropout.h, then one file per noun. */

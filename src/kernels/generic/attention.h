@@ -207,6 +207,13 @@ static inline panel panel_hide(panel s, int64_t first, float hidden)
     return s;
 }
 
+/* scale s - top, where top is no less than scale s but for rounding. Not fused: where top is the rounded
+ * product of this very score, the difference is 0. NaN stays NaN. */
+TT_INLINE vec attention_below(vec s, float scale, vec top)
+{
+    return vec_min(vec_all(0), s * scale - top);
+}
+
 /* s[keys, PANEL] inout: scores become exp(scale s - top) times mask (NULL: 1). Returns total plus the
  * sum of the exponentials. */
 TT_INLINE panel attention_exp(float *restrict s, int64_t keys, float scale, panel top, panel total,
@@ -215,7 +222,7 @@ TT_INLINE panel attention_exp(float *restrict s, int64_t keys, float scale, pane
     for (int64_t r = 0; r < keys; r++) {
         for (int n = 0; n < 2; n++) {
             float *at = s + r * PANEL + n * VEC;
-            vec p = vec_exp(vec_fma(vec_load(at), vec_all(scale), -top.part[n]));
+            vec p = vec_exp(attention_below(vec_load(at), scale, top.part[n]));
             total.part[n] += p;
             vec_store(at, mask != NULL ? p * vec_load(mask + r * PANEL + n * VEC) : p);
         }

@@ -109,7 +109,7 @@ TT_INLINE void attention_grad_panel(float *restrict s, float *restrict ds, int64
         panel p = panel_of(s), slope = panel_of(ds);
         for (int n = 0; n < 2; n++) {
             vec keep = mask != NULL ? vec_load(mask + r * PANEL + n * VEC) : vec_all(1);
-            vec w = vec_exp(vec_fma(p.part[n], vec_all(scale), -base.part[n]));
+            vec w = vec_exp(attention_below(p.part[n], scale, base.part[n]));
             slope.part[n] = w * vec_fma(keep, slope.part[n], -mean.part[n]);
             p.part[n] = w * keep;
         }

@@ -46,7 +46,6 @@ static inline wide epilogue_step(const tt_epilogue *e, wide f, int64_t at, int64
         wide x = wide_load_act((const act *)e->residual + at, n);
         EACH_PART(p)
         {
-            /* fused by name: what a compiler fuses may differ between whole and partial steps */
             vec kept = mask == NULL ? vec_all(1) : vec_load(mask + p * VEC);
             f.part[p] = vec_fma(f.part[p], kept, x.part[p]);
         }
