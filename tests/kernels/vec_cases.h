@@ -227,9 +227,11 @@ START_TEST(words_are_those_of_tt_rng)
     static const uint64_t firsts[] = {0, 5, 0xfffffff8u, 0x123456789abcu};
     for (int f = 0; f < 4; f++) {
         vec_words first[TOGETHER];
+        uint64_t counters[TOGETHER * COUNTERS];
         for (int i = 0; i < TOGETHER * COUNTERS; i++) {
-            first[i / COUNTERS][i % COUNTERS] = firsts[f] + (uint64_t)i;
+            counters[i] = firsts[f] + (uint64_t)i;
         }
+        memcpy(first, counters, sizeof first);
         const philox_words words = philox(key, stream, first);
         for (int i = 0; i < TOGETHER * COUNTERS; i++) {
             const tt_u32x4 want = tt_rng(key, stream, firsts[f] + (uint64_t)i);

@@ -24,7 +24,7 @@ static inline wide epilogue_step(const tt_epilogue *e, wide f, int64_t at, int64
         }
     }
     if (e->before != NULL) {
-        act few[LANES], *before = (act *)e->before + at, *to = n < LANES ? few : before;
+        act few[LANES] = {0}, *before = (act *)e->before + at, *to = n < LANES ? few : before;
         wide_store_act(to, f, LANES);
         f = wide_load_act(to, LANES); /* GELU of what is kept, so that backward sees the same */
         if (n < LANES) {
