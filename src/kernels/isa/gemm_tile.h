@@ -259,6 +259,9 @@ static void gemm_store(const gemm_call *g, const float *sums, int64_t i, int64_t
     for (int64_t m = 0; m < rows; m++) {
         float *restrict c = (float *)g->c + (i + m) * width + j;
         const float *restrict from = sums + m * GROUP_COLS;
+        for (int64_t n = 0; n < cols; n += 64 / (int64_t)sizeof *c) { /* as epilogue_fetch does */
+            __builtin_prefetch(c + EPILOGUE_AHEAD * width + n, 1);
+        }
         if (g->finish == GEMM_FLOAT) {
             memcpy(c, from, tt_bytes(cols, sizeof *c));
         } else {
