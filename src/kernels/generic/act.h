@@ -125,13 +125,18 @@ static inline void wide_store_act(act *y, wide w, int64_t n)
  * the row that they need so many rows later. */
 enum { ROWS_AHEAD = 16 };
 
-/* Asks the cache for x[n]; x may lie past its array. */
+/* Asks the cache for so many bytes; they may lie past their array: a prefetch touches nothing. */
+static inline void bytes_ahead(const void *x, int64_t bytes)
+{
+    for (int64_t i = 0; i < bytes; i += 64) {
+        __builtin_prefetch((const char *)x + i);
+    }
+}
+
+/* The same for x[n]. */
 static inline void act_ahead(const act *x, int64_t n)
 {
-    enum { LINE = 64 / sizeof(act) };
-    for (int64_t i = 0; i < n; i += LINE) {
-        __builtin_prefetch(x + i);
-    }
+    bytes_ahead(x, n * (int64_t)sizeof *x);
 }
 
 /* f[BLOCK] out = x[n], 0 beyond n. n may exceed BLOCK. */

@@ -74,28 +74,25 @@ static inline void epilogue_row(const tt_epilogue *e, act *y, const float *sums,
     }
 }
 
-/* Rows lie so far apart that the processor does not fetch them by itself, and a row is a line or two:
- * without this, a store waits for memory in every row. The last rows ask for what lies behind the
- * array: a prefetch touches nothing. */
-static inline void epilogue_fetch(const void *array, int64_t at, int64_t cols)
+/* Columns `at` .. of an array that the epilogue may have, asked for ahead: a row of a task is a line or
+ * two, and a store would wait for memory in each. */
+static inline void epilogue_ahead(const void *array, int64_t at, int64_t cols)
 {
-    for (int64_t n = 0; array != NULL && n < cols; n += 64 / (int64_t)sizeof(act)) {
-        __builtin_prefetch((const act *)array + at + n, 1);
+    if (array != NULL) {
+        act_ahead((const act *)array + at, cols);
     }
 }
-
-enum { EPILOGUE_AHEAD = 16 }; /* rows */
 
 static void generic_epilogue(const tt_epilogue *e, void *y, const float *sums, int64_t stride,
                              int64_t m, int64_t col, int64_t rows, int64_t cols, int64_t N)
 {
     for (int64_t i = 0; i < rows; i++) {
-        int64_t ahead = (m + i + EPILOGUE_AHEAD) * N + col;
-        epilogue_fetch(y, ahead, cols);
+        int64_t ahead = (m + i + ROWS_AHEAD) * N + col;
+        epilogue_ahead(y, ahead, cols);
         if (e != NULL) {
-            epilogue_fetch(e->before, ahead, cols);
-            epilogue_fetch(e->slope, ahead, cols);
-            epilogue_fetch(e->residual, ahead, cols);
+            epilogue_ahead(e->before, ahead, cols);
+            epilogue_ahead(e->slope, ahead, cols);
+            epilogue_ahead(e->residual, ahead, cols);
         }
         epilogue_row(e, y, sums + i * stride, m + i, col, cols, N);
     }

@@ -73,7 +73,7 @@ static inline int64_t tile_a_along(float *panel, const tt_bf16 *from, int64_t st
                                    int64_t panels)
 {
     for (int64_t k = 0; k + 1 < depth; k++, from += stride, panel += TILE_ROWS) {
-        gemm_prefetch_row(from, stride, panels);
+        act_ahead(from + ROWS_AHEAD * stride, panels * TILE_ROWS);
         for (int64_t p = 0; p < panels; p++) {
             _mm256_storeu_ps(panel + p * A_PANEL, widen(eight(from + p * TILE_ROWS)));
         }

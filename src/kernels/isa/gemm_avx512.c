@@ -78,7 +78,7 @@ static inline int64_t tile_a_along(float *panel, const tt_bf16 *from, int64_t st
                                    int64_t panels)
 {
     for (int64_t k = 0; k < depth; k++, from += stride, panel += TILE_ROWS) {
-        gemm_prefetch_row(from, stride, panels);
+        act_ahead(from + ROWS_AHEAD * stride, panels * TILE_ROWS);
         for (int64_t p = 0; p < panels; p++) {
             const tt_bf16 *at = from + p * TILE_ROWS;
             put_twelve(panel + p * A_PANEL, eight(at), _mm_loadl_epi64((const void *)(at + 8)));

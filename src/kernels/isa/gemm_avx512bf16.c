@@ -93,8 +93,8 @@ static inline int64_t pack_along(tt_bf16 *panel, int width, const tt_bf16 *from,
 {
     int64_t k = 0;
     for (; k + 2 <= depth; k += 2, from += 2 * stride, panel += 2 * width) {
-        gemm_prefetch_row(from, stride, panels);
-        gemm_prefetch_row(from + stride, stride, panels);
+        act_ahead(from + ROWS_AHEAD * stride, panels * width);
+        act_ahead(from + (ROWS_AHEAD + 1) * stride, panels * width);
         for (int64_t i = 0; i < panels * width; i += 8) {
             __m128i even = _mm_loadu_si128((const void *)(from + i));
             __m128i odd = _mm_loadu_si128((const void *)(from + stride + i));

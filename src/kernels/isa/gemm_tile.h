@@ -80,19 +80,7 @@ enum { TILE_NEXT = TILE_COLS * TILE_STEP * TILE_ROWS / TASK_ROWS };
 
 static inline void tile_prefetch(const tile_b *next)
 {
-    for (int line = 0; line < TILE_NEXT * (int)sizeof(tile_b); line += 64) {
-        __builtin_prefetch((const char *)next + line);
-    }
-}
-
-/* For tile_a_along: rows a stride apart are beyond what the processor prefetches by itself. May run
- * past the matrix: a prefetch touches nothing. */
-static inline void gemm_prefetch_row(const tt_bf16 *from, int64_t stride, int64_t panels)
-{
-    enum { AHEAD = 16, LINE = 64 / sizeof(tt_bf16) };
-    for (int64_t i = 0; i < panels * TILE_ROWS; i += LINE) {
-        __builtin_prefetch(from + AHEAD * stride + i);
-    }
+    bytes_ahead(next, TILE_NEXT * (int64_t)sizeof *next);
 }
 
 /* A matrix as a side of the sum: element (i, k), i < extent, at data[i * stride + k] when dense_k,
@@ -259,9 +247,7 @@ static void gemm_store(const gemm_call *g, const float *sums, int64_t i, int64_t
     for (int64_t m = 0; m < rows; m++) {
         float *restrict c = (float *)g->c + (i + m) * width + j;
         const float *restrict from = sums + m * GROUP_COLS;
-        for (int64_t n = 0; n < cols; n += 64 / (int64_t)sizeof *c) { /* as epilogue_fetch does */
-            __builtin_prefetch(c + EPILOGUE_AHEAD * width + n, 1);
-        }
+        bytes_ahead(c + ROWS_AHEAD * width, cols * (int64_t)sizeof *c);
         if (g->finish == GEMM_FLOAT) {
             memcpy(c, from, tt_bytes(cols, sizeof *c));
         } else {
