@@ -39,6 +39,8 @@
 
 #include "tutti/base/rng.h"
 #include "tutti/base/status.h"
+#include "tutti/numerics/exact_sum.h"
+#include "tutti/numerics/fixed.h"
 #include "tutti/numerics/format.h"
 
 typedef struct tt_ops tt_ops;
@@ -79,6 +81,18 @@ typedef struct tt_weight {
     const void *w;      /* [N,K] act (borrowed) */
     const void *packed; /* [ops->packed_bytes(N, K)] (borrowed), or NULL */
 } tt_weight;
+
+/* Where a sum over the batch is accumulated: parameter gradients. Exactly one of sum and fixed is set.
+ *
+ * With `fixed` (exact mode), each summand, that is each leaf, each chunk of one that head_loss makes,
+ * and each row of embed_grad, becomes an integer (numerics/fixed.h) and is added as such; summands
+ * out of range or NaN are counted in *lost, and what they leave in the accumulator means nothing. */
+typedef struct tt_grad {
+    float *sum;            /* FP32 accumulators (borrowed), or NULL */
+    int64_t *fixed;        /* fixed-point accumulators (borrowed), or NULL */
+    const tt_fixed *point; /* of fixed (borrowed) */
+    int64_t *lost;         /* of fixed (borrowed), inout */
+} tt_grad;
 
 /* What becomes of a sum on its way from a matmul to y, in FP32 and in this order; NULL: nothing.
  *

@@ -1,0 +1,71 @@
+/* fixed.h: gradients as 64-bit fixed point, the accumulators of exact mode.
+ *
+ * A summand x (what one sequence adds to a gradient element: a leaf) becomes the integer nearest to
+ * x * 2^shift, ties to even. Integers add without rounding, so the total is the same for every order,
+ * every grouping into micro-batches and ranks, and every algorithm of MPI_SUM.
+ *
+ * Range. Gradients are sums over tokens, not means. A summand that is a sum over n tokens may be as
+ * large as n * 2^MARGIN in magnitude: a mean of 4096 a token, in an element of the gradient of nats
+ * with respect to one weight. Trained models show means far below 1; a model whose gradients are
+ * beyond 4096 has diverged. A summand that is larger, or NaN, is lost: it is counted and the step is
+ * skipped on all ranks like one with infinite gradients. A sequence adds to an element at most two
+ * such sums over its T tokens (a tied embedding: one from the head, one from the input), so over S
+ * sequences
+ *
+ *     |total| <= 2 S T 2^(MARGIN + shift) <= 2^63    when  shift <= 62 - MARGIN - log2(S T)
+ *
+ * and no sum that was not lost can overflow, whoever adds up what: nothing needs checking where
+ * integers are added, in the reduction least of all. A leaf must also fit 51 bits, so that one
+ * addition in FP64 rounds it:  shift <= 51 - MARGIN - log2(T).  shift is the largest that satisfies
+ * both, with S and T rounded up to powers of two.
+ *
+ * Resolution. A summand is off by at most half a unit. For T = 1024 and up to 2048 sequences a step,
+ * shift is 29: half a unit is 2^-30, which in the mean over the tokens of a sequence is 2^-40, about
+ * 1e-12; over K sequences errors average out by sqrt(K) more. AdamW's eps is 1e-8, so an element too
+ * small to be resolved is one that eps has silenced. In FP32, a sum over K leaves is rounded K times
+ * to 24 bits of what has come together so far; here a gradient is rounded to FP32 once, at the end.
+ *
+ * S and T are those of the configuration: all splits of one batch have the same shift.
+ *
+ * Plain memory. Reads nothing; next: kernels/kernels.h. */
+#ifndef TUTTI_NUMERICS_FIXED_H
+#define TUTTI_NUMERICS_FIXED_H
+
+#include <stdint.h>
+
+enum { TT_FIXED_MARGIN = 12, TT_FIXED_BITS = 51 };
+
+typedef struct tt_fixed {
+    int shift;    /* one unit is 2^-shift; negative for batches beyond 2^50 tokens */
+    double scale; /* 2^shift */
+    double unit;  /* 2^-shift */
+} tt_fixed;
+
+/* For steps of `sequences` sequences of `tokens` tokens, both at least 1. */
+tt_fixed tt_fixed_make(int64_t sequences, int64_t tokens);
+
+/* Largest magnitude of a summand that is a sum over `rows` tokens. */
+static inline float tt_fixed_limit(int64_t rows)
+{
+    return (float)rows * (float)(1 << TT_FIXED_MARGIN);
+}
+
+/* x as an integer, for |x| <= tt_fixed_limit of at most `tokens` rows; anything for others. */
+static inline int64_t tt_fixed_of(const tt_fixed *fixed, float x)
+{
+    /* 1.5 * 2^52: doubles near it are whole numbers, and their bits count on from its own */
+    const double middle = 0x1.8p52;
+    union {
+        double number;
+        int64_t bits;
+    } sum = {(double)x * fixed->scale + middle}, none = {middle};
+    return sum.bits - none.bits;
+}
+
+/* The float nearest to the double nearest to q * 2^-shift. */
+static inline float tt_fixed_to(const tt_fixed *fixed, int64_t q)
+{
+    return (float)((double)q * fixed->unit);
+}
+
+#endif
