@@ -29,6 +29,7 @@ START_TEST(test_taken)
     } good[] = {
         {"nan_grad", {TT_FAULT_NAN_GRAD, "", -1, -1}},
         {"inf_grad:rank=1", {TT_FAULT_INF_GRAD, "", 1, -1}},
+        {"flip_grad:rank=1,step=2", {TT_FAULT_FLIP_GRAD, "", 1, 2}},
         {"bad_norm:step=20", {TT_FAULT_BAD_NORM, "", -1, 20}},
         {"enospc:rank=0,step=3", {TT_FAULT_ENOSPC, "", 0, 3}},
         {"nan_grad:step=3,rank=2", {TT_FAULT_NAN_GRAD, "", 2, 3}},
@@ -59,6 +60,7 @@ START_TEST(test_refused)
                                "nan_grad:rank=1;step=2",
                                "nan_grad:host=1",
                                "nan_grad=1",
+                               "flip_grad=1",
                                "crash_at",
                                "crash_at=",
                                "crash_at=nowhere",
@@ -72,7 +74,7 @@ START_TEST(test_refused)
         tt_err err = {0};
         ck_assert_msg(tt_fault_parse(bad[i], &fault, &err) == TT_EUSER, "taken: %s", bad[i]);
         ck_assert_ptr_nonnull(strstr(err.text, bad[i]));
-        ck_assert_ptr_nonnull(strstr(err.text, "nan_grad, inf_grad"));
+        ck_assert_ptr_nonnull(strstr(err.text, "nan_grad, inf_grad, flip_grad"));
         ck_assert_ptr_nonnull(strstr(err.text, "mid_save"));
         ck_assert_int_eq(fault.kind, TT_FAULT_NONE);
     }
