@@ -2,8 +2,9 @@
  *
  * The sum is kept as one wide fixed-point number that holds every finite double: limb i counts units
  * of 2^(32 i - 1088). A limb takes 32 bits of each summand and has room for 2^31 of them before it
- * must be carried, which tt_exact_add does by itself. Adding the limbs of two sums adds the sums,
- * which is what ranks do by a reduction of integers, up to 2^20 of them after tt_exact_carry.
+ * must be carried, which tt_exact_add does by itself. Adding the TT_EXACT_WORDS words of two sums
+ * adds the sums, which is what ranks do by a reduction of integers, up to 2^20 of them after
+ * tt_exact_carry.
  *
  * Invariant: tt_exact_value depends on the multiset of summands alone, and is the double nearest to
  * their true sum (ties to even). A summand that is not finite makes it NaN, whatever else is added.
@@ -24,7 +25,7 @@ enum {
 typedef struct tt_exact {
     int64_t limb[TT_EXACT_LIMBS];
     int64_t nonfinite; /* summands that are not finite */
-    int64_t pending;   /* summands since the last carry */
+    int64_t pending;   /* summands since the last carry; what was carried counts as one */
 } tt_exact;
 
 void tt_exact_add(tt_exact *sum, double x);
@@ -32,10 +33,11 @@ void tt_exact_add(tt_exact *sum, double x);
 /* sum += other. */
 void tt_exact_merge(tt_exact *sum, const tt_exact *other);
 
-/* Brings every limb but the last into [0, 2^32), so that sums can be added limb by limb. */
+/* Brings every limb but the last into [0, 2^32), so that sums can be added word by word; equal sums
+ * then have equal limbs. */
 void tt_exact_carry(tt_exact *sum);
 
-/* The nearest double; infinite beyond the range of doubles. */
+/* The nearest double; infinite beyond the range of doubles; a sum of zero is +0. */
 double tt_exact_value(const tt_exact *sum);
 
 #endif

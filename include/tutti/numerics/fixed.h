@@ -12,14 +12,16 @@
  * such sums over its T tokens (a tied embedding: one from the head, one from the input), so over S
  * sequences
  *
- *     |total| <= 2 S T 2^(MARGIN + shift) <= 2^63    when  shift <= 62 - MARGIN - log2(S T)
+ *     |total| <= 2 S T 2^(MARGIN + shift) <= 2^62    when  shift <= 62 - 1 - MARGIN - log2(S T)
  *
- * and no sum that was not lost can overflow, whoever adds up what: nothing needs checking where
- * integers are added, in the reduction least of all. A leaf must also fit 51 bits, so that one
- * addition in FP64 rounds it:  shift <= 51 - MARGIN - log2(T).  shift is the largest that satisfies
- * both, with S and T rounded up to powers of two.
+ * and no sum of what was not lost can overflow, whoever adds up what: nothing needs checking where
+ * integers are added, in the reduction least of all. (One bit below 2^63, which no int64 holds, so
+ * that rounding to integers cannot reach it either, even where a unit is larger than a summand.) A
+ * leaf must also fit 51 bits, so that one addition in FP64 rounds it:
+ * shift <= 51 - MARGIN - log2(T).  shift is the largest that satisfies both, with S and T rounded up
+ * to powers of two.
  *
- * Resolution. A summand is off by at most half a unit. For T = 1024 and up to 2048 sequences a step,
+ * Resolution. A summand is off by at most half a unit. For T = 1024 and up to 1024 sequences a step,
  * shift is 29: half a unit is 2^-30, which in the mean over the tokens of a sequence is 2^-40, about
  * 1e-12; over K sequences errors average out by sqrt(K) more. AdamW's eps is 1e-8, so an element too
  * small to be resolved is one that eps has silenced. In FP32, a sum over K leaves is rounded K times
@@ -33,12 +35,12 @@
 
 #include <stdint.h>
 
-enum { TT_FIXED_MARGIN = 12, TT_FIXED_BITS = 51 };
+enum { TT_FIXED_MARGIN = 12, TT_FIXED_BITS = 51, TT_FIXED_TOTAL_BITS = 62 };
 
 typedef struct tt_fixed {
-    int shift;    /* one unit is 2^-shift; negative for batches beyond 2^50 tokens */
-    double scale; /* 2^shift */
-    double unit;  /* 2^-shift */
+    int shift;     /* one unit is 2^-shift; negative for batches beyond 2^49 tokens */
+    double middle; /* 1.5 * 2^52 units: doubles near it are whole units apart */
+    double unit;   /* 2^-shift */
 } tt_fixed;
 
 /* For steps of `sequences` sequences of `tokens` tokens, both at least 1. */
@@ -50,16 +52,16 @@ static inline float tt_fixed_limit(int64_t rows)
     return (float)rows * (float)(1 << TT_FIXED_MARGIN);
 }
 
-/* x as an integer, for |x| <= tt_fixed_limit of at most `tokens` rows; anything for others. */
+/* x as an integer, for |x| <= tt_fixed_limit of at most `tokens` rows; anything for others. The sum
+ * is rounded to a whole number of units, and its bits count on from those of the middle. A subnormal
+ * x is 0 in any mode of the processor. */
 static inline int64_t tt_fixed_of(const tt_fixed *fixed, float x)
 {
-    /* 1.5 * 2^52: doubles near it are whole numbers, and their bits count on from its own */
-    const double middle = 0x1.8p52;
     union {
         double number;
-        int64_t bits;
-    } sum = {(double)x * fixed->scale + middle}, none = {middle};
-    return sum.bits - none.bits;
+        uint64_t bits;
+    } sum = {(double)x + fixed->middle}, none = {fixed->middle};
+    return (int64_t)(sum.bits - none.bits);
 }
 
 /* The float nearest to the double nearest to q * 2^-shift. */
