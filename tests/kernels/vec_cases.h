@@ -7,6 +7,7 @@
 #ifndef TT_VEC_CASES_H
 #define TT_VEC_CASES_H
 
+#include "fixed_cases.h"
 #include "kernels/generic/dropout.h"
 #include "kernels/generic/exp.h"
 #include "kernels/generic/gelu.h"
@@ -281,6 +282,7 @@ static TCase *vec_case(void)
     tcase_add_test(tests, words_are_those_of_tt_rng);
     tcase_add_test(tests, masks_at_any_start_and_length);
     tcase_add_test(tests, dropout_rate);
+    fixed_tests(tests);
     return tests;
 }
 

@@ -148,6 +148,16 @@ static inline void vec_to_doubles(vec v, vec_doubles *low, vec_doubles *high)
     *high = __builtin_convertvector(half[1], vec_doubles);
 }
 
+/* The other way: the nearest floats. */
+static inline vec vec_of_doubles(vec_doubles low, vec_doubles high)
+{
+    const vec_half half[2] = {__builtin_convertvector(low, vec_half),
+                              __builtin_convertvector(high, vec_half)};
+    vec v;
+    memcpy(&v, half, sizeof v);
+    return v;
+}
+
 /* Zero in all lanes. */
 static inline wide wide_zero(void)
 {
