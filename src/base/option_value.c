@@ -74,8 +74,10 @@ void tt_option_allowed(const tt_option *option, tt_text *out)
         add_range(option, out);
         break;
     case TT_OPT_BOOL:
+        add_choices("true|false", out);
+        break;
     case TT_OPT_CHOICE:
-        add_choices(option->choices != NULL ? option->choices : "true|false", out);
+        add_choices(option->choices, out);
         break;
     case TT_OPT_STRING:
         tt_text_add(out, "text");
@@ -131,9 +133,6 @@ static const char *store(tt_config *config, const tt_option *option, const char 
     case TT_OPT_BOOL:
         if (!is_choice("true|false", value)) {
             return "is neither true nor false";
-        }
-        if (option->choices != NULL && !is_choice(option->choices, value)) {
-            return "is not available";
         }
         *(bool *)target = strcmp(value, "true") == 0;
         return NULL;

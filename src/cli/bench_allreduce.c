@@ -21,7 +21,7 @@ static tt_code time_sum(tt_bench *bench, float *data, int64_t elements, double *
         err));
     TT_TRY(tt_barrier(bench->world, err));
     double start = tt_seconds();
-    tt_reduce_begin(&reduce, bench->world, &buckets, data);
+    tt_reduce_begin(&reduce, bench->world, &buckets, data, NULL);
     TT_TRY(tt_reduce_finish(&reduce, err));
     *seconds = tt_seconds() - start;
     TT_TRY(tt_max_f64(bench->world, seconds, 1, err));

@@ -168,15 +168,16 @@ static double run_gemm(tt_gemm *work, int variant, const tt_matmul *m, int64_t t
 {
     tt_bed *bed = &work->bed;
     tt_ctx *ctx = &bed->ctx;
+    const tt_grad sum = {.sum = bed->c};
     const tt_weight w = {.w = bed->b, .packed = work->packed};
     const double start = tt_seconds();
     for (int64_t i = 0; i < times; i++) {
         if (variant == TT_NT) {
-            ctx->ops->gemm_nt(ctx, bed->c, bed->a, &w, NULL, m->M, m->N, m->K);
+            ctx->ops->gemm_nt(ctx, bed->c, bed->a, &w, NULL, m->M, m->N, m->K, m->leaf);
         } else if (variant == TT_NN) {
-            ctx->ops->gemm_nn(ctx, bed->c, bed->a, &w, NULL, m->M, m->N, m->K);
+            ctx->ops->gemm_nn(ctx, bed->c, bed->a, &w, NULL, m->M, m->N, m->K, m->leaf);
         } else {
-            ctx->ops->gemm_tn(ctx, bed->c, NULL, bed->a, bed->b, m->M, m->N, m->K, m->leaf);
+            ctx->ops->gemm_tn(ctx, &sum, NULL, bed->a, bed->b, m->M, m->N, m->K, m->leaf);
         }
     }
     return fmax(tt_seconds() - start, 1e-9) / (double)times;

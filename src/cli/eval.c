@@ -65,7 +65,7 @@ static tt_code evaluate(tt_world *world, int argc, char **argv, const char *data
         count = tt_min(count, config->run.eval_sequences);
     }
     TT_TRY(tt_evaluate(world, infer.model, &sampler, &batch, count, &loss, err));
-    double mean = loss.count > 0 ? loss.sum / (double)loss.count : 0;
+    double mean = tt_loss_mean(&loss);
     if (world->rank == 0 && json) {
         tt_text_add(&text, "{\"valid_loss\": ");
         tt_text_add_double(&text, mean); /* null when it is not finite */

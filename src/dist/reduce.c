@@ -12,10 +12,11 @@
 #include "tutti/base/narrow.h"
 #include "tutti/dist/reduce.h"
 
-void tt_reduce_begin(tt_reduce *reduce, tt_world *world, const tt_buckets *buckets, float *gradient)
+void tt_reduce_begin(tt_reduce *reduce, tt_world *world, const tt_buckets *buckets, float *sum,
+                     int64_t *fixed)
 {
     *reduce = (tt_reduce){
-        .world = world, .buckets = buckets, .gradient = gradient, .next = buckets->count - 1};
+        .world = world, .buckets = buckets, .sum = sum, .fixed = fixed, .next = buckets->count - 1};
 }
 
 tt_code tt_reduce_ready(tt_reduce *reduce, int stage, tt_err *err)
@@ -26,9 +27,15 @@ tt_code tt_reduce_ready(tt_reduce *reduce, int stage, tt_err *err)
         if (bucket->last_stage < stage) {
             break;
         }
-        TT_TRY(tt_allreduce(reduce->world, reduce->gradient + bucket->range.first,
-                            tt_int(bucket->range.end - bucket->range.first), sizeof(float),
-                            MPI_FLOAT, MPI_SUM, err));
+        const int64_t first = bucket->range.first;
+        const int count = tt_int(bucket->range.end - first);
+        if (reduce->fixed != NULL) {
+            TT_TRY(tt_allreduce(reduce->world, reduce->fixed + first, count, sizeof(int64_t),
+                                MPI_INT64_T, MPI_SUM, err));
+        } else {
+            TT_TRY(tt_allreduce(reduce->world, reduce->sum + first, count, sizeof(float), MPI_FLOAT,
+                                MPI_SUM, err));
+        }
     }
 out:
     return rc;

@@ -178,6 +178,11 @@ out:
     return rc;
 }
 
+tt_code tt_sum_i64(tt_world *world, int64_t *values, int count, tt_err *err)
+{
+    return tt_allreduce(world, values, count, sizeof *values, MPI_INT64_T, MPI_SUM, err);
+}
+
 tt_code tt_sum_f64(tt_world *world, double *values, int count, tt_err *err)
 {
     return tt_allreduce(world, values, count, sizeof *values, MPI_DOUBLE, MPI_SUM, err);

@@ -4,11 +4,10 @@
  * blocks of the result, so threads never multiply and bits do not depend on how many there are.
  *
  * OpenBLAS's kernels do not give a row the same bits wherever it lies among others (measured: the
- * Haswell and Zen ones do not, in either order of the operands). So it always gets exactly
- * PANEL_ROWS rows, the last panel padded with zeros: row i depends on its inputs, the weights and
- * i mod PANEL_ROWS, never on M. Whole sequences therefore give the same bits in any batch when T is
- * a multiple of PANEL_ROWS; for other T they agree to rounding. The portable gemms have no such
- * condition. gemm_tn computes each leaf from zero, then adds it. */
+ * Haswell and Zen ones do not, in either order of the operands). So calls begin with the first row of
+ * a leaf and end with its last, PANEL_ROWS rows each but the last: a row's bits follow from its inputs,
+ * the weights, its place in the leaf and the leaf's length, and whole sequences give the same bits in
+ * any batch. gemm_tn computes each leaf from zero, in calls of one shape, then adds it. */
 #include <cblas.h>
 
 #define TT_ACT_FP32
@@ -32,63 +31,38 @@ const char *tt_kernels_blas(void)
     return openblas_get_config();
 }
 
-/* Scratch: one padded panel of x, then for each thread a block of the result. */
-static size_t panel_bytes(int64_t K)
+/* Scratch: for each thread a tile of a weight gradient. */
+static size_t tile_bytes(void)
 {
-    return tt_padded(tt_bytes(PANEL_ROWS * K, sizeof(float)));
-}
-
-static size_t block_bytes(void)
-{
-    size_t panel = PANEL_ROWS * PANEL_COLS * sizeof(float), tile = TILE * TILE * sizeof(float);
-    return panel > tile ? panel : tile;
+    return TILE * TILE * sizeof(float);
 }
 
 static size_t blas_workspace(const tt_extents *extents, int threads)
 {
-    int64_t K = tt_max(extents->vocab, extents->ffn);
-    K = tt_max(K, 3 * tt_max(extents->channels, extents->heads * extents->head_size));
-    return panel_bytes(K) + block_bytes() * (size_t)threads;
+    (void)extents;
+    return tile_bytes() * (size_t)threads;
 }
 
-static float *block_of(tt_ctx *ctx, size_t front)
-{
-    return (void *)(ctx->workspace + front + block_bytes() * (size_t)tt_thread_id());
-}
-
-/* y[rows, cols] out = x[rows, K] times w^T (w[N,K], turned) or w (w[K,N]), from column `col`. */
-static void panel(float *y, int64_t stride, const float *x, const float *w, int64_t col,
-                  int64_t cols, int64_t N, int64_t K, bool turned)
-{
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, turned ? CblasTrans : CblasNoTrans, PANEL_ROWS,
-                tt_int(cols), tt_int(K), 1, x, tt_int(K), turned ? w + col * K : w + col,
-                tt_int(turned ? K : N), 0, y, tt_int(stride));
-}
-
+/* y[M,N] = e(x[M,K] times w[N,K]^T, turned, or w[K,N]); every leaf a row of panels of its own. */
 static void forward(tt_ctx *ctx, float *y, const float *x, const float *w, const tt_epilogue *e,
-                    int64_t M, int64_t N, int64_t K, bool turned)
+                    int64_t M, int64_t N, int64_t K, int64_t leaf, bool turned)
 {
-    int64_t across = tt_ceil_div(N, PANEL_COLS), blocks = tt_ceil_div(M, PANEL_ROWS) * across;
-    float *last = (void *)ctx->workspace;
-    if (M % PANEL_ROWS != 0) {
-        int64_t rows = M % PANEL_ROWS;
-        memcpy(last, x + (M - rows) * K, tt_bytes(rows * K, sizeof *last));
-        memset(last + rows * K, 0, tt_bytes((PANEL_ROWS - rows) * K, sizeof *last));
-    }
+    leaf = tt_max(1, tt_min(leaf, M));
+    int64_t across = tt_ceil_div(N, PANEL_COLS), down = tt_ceil_div(leaf, PANEL_ROWS);
+    int64_t blocks = tt_mul(tt_ceil_div(M, leaf), tt_mul(down, across));
 #pragma omp parallel for num_threads(ctx->threads)
     for (int64_t block = 0; block < blocks; block++) {
-        int64_t row = block / across * PANEL_ROWS, col = block % across * PANEL_COLS;
-        int64_t rows = tt_min(PANEL_ROWS, M - row), cols = tt_min(PANEL_COLS, N - col);
+        int64_t panel = block / across, col = block % across * PANEL_COLS;
+        int64_t first = panel / down * leaf, row = first + panel % down * PANEL_ROWS;
+        int64_t end = tt_min(first + leaf, M), rows = tt_min(PANEL_ROWS, end - row);
+        int64_t cols = tt_min(PANEL_COLS, N - col);
         float *to = y + row * N + col;
-        if (rows == PANEL_ROWS) {
-            panel(to, N, x + row * K, w, col, cols, N, K, turned);
-        } else {
-            float *padded = block_of(ctx, panel_bytes(K));
-            panel(padded, cols, last, w, col, cols, N, K, turned);
-            for (int64_t i = 0; i < rows; i++) {
-                memcpy(to + i * N, padded + i * cols, tt_bytes(cols, sizeof *to));
-            }
+        if (rows <= 0) { /* of a last leaf that is shorter */
+            continue;
         }
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, turned ? CblasTrans : CblasNoTrans, tt_int(rows),
+                    tt_int(cols), tt_int(K), 1, x + row * K, tt_int(K),
+                    turned ? w + col * K : w + col, tt_int(turned ? K : N), 0, to, tt_int(N));
         if (e != NULL) {
             ctx->ops->epilogue(e, y, to, N, row, col, rows, cols, N);
         }
@@ -96,45 +70,42 @@ static void forward(tt_ctx *ctx, float *y, const float *x, const float *w, const
 }
 
 static void blas_gemm_nt(tt_ctx *ctx, void *y, const void *x, const tt_weight *w,
-                         const tt_epilogue *e, int64_t M, int64_t N, int64_t K)
+                         const tt_epilogue *e, int64_t M, int64_t N, int64_t K, int64_t leaf)
 {
-    forward(ctx, y, x, w->w, e, M, N, K, true);
+    forward(ctx, y, x, w->w, e, M, N, K, leaf, true);
 }
 
 static void blas_gemm_nt_f32(tt_ctx *ctx, float *y, const void *x, const tt_weight *w, int64_t M,
-                             int64_t N, int64_t K)
+                             int64_t N, int64_t K, int64_t leaf)
 {
-    forward(ctx, y, x, w->w, NULL, M, N, K, true);
+    forward(ctx, y, x, w->w, NULL, M, N, K, leaf, true);
 }
 
 static void blas_gemm_nn(tt_ctx *ctx, void *dx, const void *dy, const tt_weight *w,
-                         const tt_epilogue *e, int64_t M, int64_t N, int64_t K)
+                         const tt_epilogue *e, int64_t M, int64_t N, int64_t K, int64_t leaf)
 {
-    forward(ctx, dx, dy, w->w, e, M, K, N, false);
+    forward(ctx, dx, dy, w->w, e, M, K, N, leaf, false);
 }
 
-static void blas_gemm_tn(tt_ctx *ctx, float *gw, float *gb, const void *dy_, const void *x_,
-                         int64_t M, int64_t N, int64_t K, int64_t leaf)
+static void blas_gemm_tn(tt_ctx *ctx, const tt_grad *gw, const tt_grad *gb, const void *dy_,
+                         const void *x_, int64_t M, int64_t N, int64_t K, int64_t leaf)
 {
     const float *dy = dy_, *x = x_;
+    const float limit = tt_fixed_limit(tt_min(leaf, M));
     int64_t across = tt_ceil_div(K, TILE), tiles = tt_ceil_div(N, TILE) * across;
 #pragma omp parallel for num_threads(ctx->threads)
     for (int64_t tile = 0; tile < tiles; tile++) {
         int64_t row = tile / across * TILE, col = tile % across * TILE;
         int64_t rows = tt_min(TILE, N - row), cols = tt_min(TILE, K - col);
-        float *sum = block_of(ctx, 0);
+        float *sum = (void *)(ctx->workspace + tile_bytes() * (size_t)tt_thread_id());
         if (gb != NULL && col == 0) {
-            column_sums(gb + row, dy + row, N, M, rows, leaf);
+            column_sums(gb, row, dy + row, N, M, rows, leaf);
         }
         for (int64_t first = 0; first < M; first += leaf) {
             cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, tt_int(rows), tt_int(cols),
                         tt_int(tt_min(leaf, M - first)), 1, dy + first * N + row, tt_int(N),
                         x + first * K + col, tt_int(K), 0, sum, tt_int(cols));
-            for (int64_t i = 0; i < rows; i++) {
-                for (int64_t j = 0; j < cols; j++) {
-                    gw[(row + i) * K + col + j] += sum[i * cols + j];
-                }
-            }
+            grad_add_block(gw, row * K + col, K, sum, cols, rows, cols, limit);
         }
     }
 }

@@ -189,24 +189,24 @@ static void guard_pack(tt_ctx *ctx, void *packed, const void *w, int64_t N, int6
 static const tt_epilogue plain;
 
 static void guard_gemm_nt(tt_ctx *ctx, void *y, const void *x, const tt_weight *w,
-                          const tt_epilogue *e, int64_t M, int64_t N, int64_t K)
+                          const tt_epilogue *e, int64_t M, int64_t N, int64_t K, int64_t leaf)
 {
     size_t act = act_size(ctx);
     const tt_epilogue *at = e != NULL ? e : &plain;
     span s[] = {OUT(y, act, M * N), IN(x, act, M * K), WEIGHT(w, act, N, K),
                 EPILOGUE(at, act, M, N)};
     before(ctx, SPANS(s));
-    ctx->base->gemm_nt(ctx, y, x, w, e, M, N, K);
+    ctx->base->gemm_nt(ctx, y, x, w, e, M, N, K, leaf);
     after(ctx, "gemm_nt", SPANS(s));
 }
 
 static void guard_gemm_nt_f32(tt_ctx *ctx, float *y, const void *x, const tt_weight *w, int64_t M,
-                              int64_t N, int64_t K)
+                              int64_t N, int64_t K, int64_t leaf)
 {
     size_t act = act_size(ctx);
     span s[] = {OUT(y, F32, M * N), IN(x, act, M * K), WEIGHT(w, act, N, K)};
     before(ctx, SPANS(s));
-    ctx->base->gemm_nt_f32(ctx, y, x, w, M, N, K);
+    ctx->base->gemm_nt_f32(ctx, y, x, w, M, N, K, leaf);
     after(ctx, "gemm_nt_f32", SPANS(s));
 }
 
@@ -222,14 +222,14 @@ static void guard_attention(tt_ctx *ctx, void *o, float *lse, const void *qkv, i
     after(ctx, "attention", SPANS(s));
 }
 
-static void guard_head_loss(tt_ctx *ctx, double *loss_sum, int64_t *count, float *row_loss,
-                            void *dx, float *gw, const void *x, const tt_weight *w,
+static void guard_head_loss(tt_ctx *ctx, tt_exact *loss_sum, int64_t *count, float *row_loss,
+                            void *dx, const tt_grad *gw, const void *x, const tt_weight *w,
                             const int32_t *target, int64_t M, int64_t V, int64_t vocab_used,
                             int64_t C, int64_t leaf, float scale)
 {
     size_t act = act_size(ctx);
-    span s[] = {OUT(row_loss, F32, M), OUT(dx, act, M * C), IN(x, act, M * C), WEIGHT(w, act, V, C),
-                IN(target, sizeof *target, M)};
+    span s[] = {OUT(row_loss, F32, M), OUT(dx, act, M * C),           IN(x, act, M * C),
+                WEIGHT(w, act, V, C),  IN(target, sizeof *target, M), IN(gw, sizeof *gw, 1)};
     before(ctx, SPANS(s));
     ctx->base->head_loss(ctx, loss_sum, count, row_loss, dx, gw, x, w, target, M, V, vocab_used, C,
                          leaf, scale);
@@ -248,30 +248,31 @@ static void guard_residual_grad(tt_ctx *ctx, void *db, const void *dy, int64_t B
 }
 
 static void guard_gemm_nn(tt_ctx *ctx, void *dx, const void *dy, const tt_weight *w,
-                          const tt_epilogue *e, int64_t M, int64_t N, int64_t K)
+                          const tt_epilogue *e, int64_t M, int64_t N, int64_t K, int64_t leaf)
 {
     size_t act = act_size(ctx);
     const tt_epilogue *at = e != NULL ? e : &plain;
     span s[] = {OUT(dx, act, M * K), IN(dy, act, M * N), WEIGHT(w, act, N, K),
                 EPILOGUE(at, act, M, K)};
     before(ctx, SPANS(s));
-    ctx->base->gemm_nn(ctx, dx, dy, w, e, M, N, K);
+    ctx->base->gemm_nn(ctx, dx, dy, w, e, M, N, K, leaf);
     after(ctx, "gemm_nn", SPANS(s));
 }
 
-static void guard_gemm_tn(tt_ctx *ctx, float *gw, float *gb, const void *dy, const void *x,
-                          int64_t M, int64_t N, int64_t K, int64_t leaf)
+static void guard_gemm_tn(tt_ctx *ctx, const tt_grad *gw, const tt_grad *gb, const void *dy,
+                          const void *x, int64_t M, int64_t N, int64_t K, int64_t leaf)
 {
     size_t act = act_size(ctx);
-    span s[] = {IN(dy, act, M * N), IN(x, act, M * K)};
+    span s[] = {IN(dy, act, M * N), IN(x, act, M * K), IN(gw, sizeof *gw, 1),
+                IN(gb, sizeof *gb, 1)};
     before(ctx, SPANS(s));
     ctx->base->gemm_tn(ctx, gw, gb, dy, x, M, N, K, leaf);
     after(ctx, "gemm_tn", SPANS(s));
 }
 
-static void guard_norm_grad(tt_ctx *ctx, void *dx, float *ggain, float *gbias, const void *dy,
-                            const void *x, const void *gain, const float *mean, const float *rstd,
-                            int64_t M, int64_t C, int64_t leaf)
+static void guard_norm_grad(tt_ctx *ctx, void *dx, const tt_grad *ggain, const tt_grad *gbias,
+                            const void *dy, const void *x, const void *gain, const float *mean,
+                            const float *rstd, int64_t M, int64_t C, int64_t leaf)
 {
     size_t act = act_size(ctx);
     span s[] = {IN(dy, act, M * C), IN(x, act, M * C), IN(gain, act, C), IN(mean, F32, M),
@@ -296,7 +297,7 @@ static void guard_attention_grad(tt_ctx *ctx, void *dqkv, const void *d_o, const
     after(ctx, "attention_grad", SPANS(s));
 }
 
-static void guard_embed_grad(tt_ctx *ctx, float *gwte, float *gwpe, const void *dx,
+static void guard_embed_grad(tt_ctx *ctx, const tt_grad *gwte, const tt_grad *gwpe, const void *dx,
                              const int32_t *token, int64_t B, int64_t T, int64_t C,
                              const tt_dropout *drop)
 {
@@ -308,20 +309,22 @@ static void guard_embed_grad(tt_ctx *ctx, float *gwte, float *gwpe, const void *
     after(ctx, "embed_grad", SPANS(s));
 }
 
-static double guard_sum_squares(tt_ctx *ctx, const float *x, int64_t n)
+/* Accumulators that are read. */
+#define GRAD(g, n) IN((g)->sum, F32, n), IN((g)->fixed, sizeof(int64_t), n), IN(g, sizeof *(g), 1)
+
+static void guard_sum_squares(tt_ctx *ctx, tt_exact *sum, const tt_grad *g, int64_t n)
 {
-    span s[] = {IN(x, F32, n)};
+    span s[] = {GRAD(g, n)};
     before(ctx, SPANS(s));
-    double sum = ctx->base->sum_squares(ctx, x, n);
+    ctx->base->sum_squares(ctx, sum, g, n);
     after(ctx, "sum_squares", SPANS(s));
-    return sum;
 }
 
-static void guard_adamw(tt_ctx *ctx, float *master, float *m, float *v, void *w, const float *g,
+static void guard_adamw(tt_ctx *ctx, float *master, float *m, float *v, void *w, const tt_grad *g,
                         int64_t n, const tt_adamw *step)
 {
     size_t act = act_size(ctx);
-    span s[] = {OUT(w, act, n), IN(g, F32, n), IN(step, sizeof *step, 1)};
+    span s[] = {OUT(w, act, n), GRAD(g, n), IN(step, sizeof *step, 1)};
     before(ctx, SPANS(s));
     ctx->base->adamw(ctx, master, m, v, w, g, n, step);
     after(ctx, "adamw", SPANS(s));

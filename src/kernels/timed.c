@@ -83,12 +83,13 @@ TIMED(norm,
 
 TIMED(gemm_nt,
       (tt_ctx * ctx, void *y, const void *x, const tt_weight *w, const tt_epilogue *e, int64_t M,
-       int64_t N, int64_t K),
-      (ctx, y, x, w, e, M, N, K), product(M, N, K))
+       int64_t N, int64_t K, int64_t leaf),
+      (ctx, y, x, w, e, M, N, K, leaf), product(M, N, K))
 
 TIMED(gemm_nt_f32,
-      (tt_ctx * ctx, float *y, const void *x, const tt_weight *w, int64_t M, int64_t N, int64_t K),
-      (ctx, y, x, w, M, N, K), product(M, N, K))
+      (tt_ctx * ctx, float *y, const void *x, const tt_weight *w, int64_t M, int64_t N, int64_t K,
+       int64_t leaf),
+      (ctx, y, x, w, M, N, K, leaf), product(M, N, K))
 
 TIMED(attention,
       (tt_ctx * ctx, void *o, float *lse, const void *qkv, int64_t B, int64_t T, int64_t H,
@@ -96,9 +97,9 @@ TIMED(attention,
       (ctx, o, lse, qkv, B, T, H, G, D, T_max, drop), 2 * triangle(B, T, H, D))
 
 TIMED(head_loss,
-      (tt_ctx * ctx, double *loss_sum, int64_t *count, float *row_loss, void *dx, float *gw,
-       const void *x, const tt_weight *w, const int32_t *target, int64_t M, int64_t V,
-       int64_t vocab_used, int64_t C, int64_t leaf, float scale),
+      (tt_ctx * ctx, tt_exact *loss_sum, int64_t *count, float *row_loss, void *dx,
+       const tt_grad *gw, const void *x, const tt_weight *w, const int32_t *target, int64_t M,
+       int64_t V, int64_t vocab_used, int64_t C, int64_t leaf, float scale),
       (ctx, loss_sum, count, row_loss, dx, gw, x, w, target, M, V, vocab_used, C, leaf, scale),
       (dx != NULL ? 3 : 1) * product(M, V, C))
 
@@ -109,17 +110,18 @@ TIMED(residual_grad,
 
 TIMED(gemm_nn,
       (tt_ctx * ctx, void *dx, const void *dy, const tt_weight *w, const tt_epilogue *e, int64_t M,
-       int64_t N, int64_t K),
-      (ctx, dx, dy, w, e, M, N, K), product(M, N, K))
+       int64_t N, int64_t K, int64_t leaf),
+      (ctx, dx, dy, w, e, M, N, K, leaf), product(M, N, K))
 
 TIMED(gemm_tn,
-      (tt_ctx * ctx, float *gw, float *gb, const void *dy, const void *x, int64_t M, int64_t N,
-       int64_t K, int64_t leaf),
+      (tt_ctx * ctx, const tt_grad *gw, const tt_grad *gb, const void *dy, const void *x, int64_t M,
+       int64_t N, int64_t K, int64_t leaf),
       (ctx, gw, gb, dy, x, M, N, K, leaf), product(M, N, K))
 
 TIMED(norm_grad,
-      (tt_ctx * ctx, void *dx, float *ggain, float *gbias, const void *dy, const void *x,
-       const void *gain, const float *mean, const float *rstd, int64_t M, int64_t C, int64_t leaf),
+      (tt_ctx * ctx, void *dx, const tt_grad *ggain, const tt_grad *gbias, const void *dy,
+       const void *x, const void *gain, const float *mean, const float *rstd, int64_t M, int64_t C,
+       int64_t leaf),
       (ctx, dx, ggain, gbias, dy, x, gain, mean, rstd, M, C, leaf), 0)
 
 TIMED(attention_grad,
@@ -129,26 +131,20 @@ TIMED(attention_grad,
       (ctx, dqkv, d_o, o, qkv, lse, B, T, H, G, D, T_max, drop), 5 * triangle(B, T, H, D))
 
 TIMED(embed_grad,
-      (tt_ctx * ctx, float *gwte, float *gwpe, const void *dx, const int32_t *token, int64_t B,
-       int64_t T, int64_t C, const tt_dropout *drop),
+      (tt_ctx * ctx, const tt_grad *gwte, const tt_grad *gwpe, const void *dx, const int32_t *token,
+       int64_t B, int64_t T, int64_t C, const tt_dropout *drop),
       (ctx, gwte, gwpe, dx, token, B, T, C, drop), 0)
 
 TIMED(adamw,
-      (tt_ctx * ctx, float *master, float *m, float *v, void *w, const float *g, int64_t n,
+      (tt_ctx * ctx, float *master, float *m, float *v, void *w, const tt_grad *g, int64_t n,
        const tt_adamw *step),
       (ctx, master, m, v, w, g, n, step), 0)
+
+TIMED(sum_squares, (tt_ctx * ctx, tt_exact *sum, const tt_grad *g, int64_t n), (ctx, sum, g, n), 0)
 
 TIMED(to_act, (tt_ctx * ctx, void *y, const float *x, int64_t n), (ctx, y, x, n), 0)
 
 TIMED(from_act, (tt_ctx * ctx, float *y, const void *x, int64_t n), (ctx, y, x, n), 0)
-
-static double timed_sum_squares(tt_ctx *ctx, const float *x, int64_t n)
-{
-    lap l = begin(ctx);
-    double result = ctx->base->sum_squares(ctx, x, n);
-    end(ctx, &l, TT_OP_sum_squares, 0);
-    return result;
-}
 
 static double timed_peak(tt_ctx *ctx, double seconds)
 {

@@ -1,7 +1,8 @@
 /* layers.c: what each kind of layer does, forward and backward, by calling the kernels.
  *
  * Shapes: M = B*T rows of a micro-batch, C channels, F feed-forward width, V vocabulary, H heads of
- * size D, G key-value heads. Activations and their gradients are act; parameter gradients FP32.
+ * size D, G key-value heads. Activations and their gradients are act; parameter gradients FP32
+ * or fixed point (tt_grad).
  *
  * Invariant: a backward overwrites the gradient of its input, except where that is the residual
  * stream (norm): its gradient is shared by all who read the stream, and is added to, or left alone
@@ -49,10 +50,10 @@ static void embed_backward(tt_pass *pass, const tt_apply *a, int stage)
 {
     tt_ctx *ctx = pass->model->ctx;
     tt_dropout room;
-    float *gwte = tt_pass_weight_gradient(pass, a->weight, stage); /* [V,C] */
-    float *gwpe = tt_pass_weight_gradient(pass, a->bias, stage);   /* [T,C] */
-    const void *dx = tt_pass_gradient(pass, a->out);               /* [M,C] */
-    ctx->ops->embed_grad(ctx, gwte, gwpe, dx, pass->token, pass->B, pass->T, pass->model->shape.C,
+    const tt_grad gwte = tt_pass_weight_gradient(pass, a->weight, stage); /* [V,C] */
+    const tt_grad gwpe = tt_pass_weight_gradient(pass, a->bias, stage);   /* [T,C] */
+    const void *dx = tt_pass_gradient(pass, a->out);                      /* [M,C] */
+    ctx->ops->embed_grad(ctx, &gwte, &gwpe, dx, pass->token, pass->B, pass->T, pass->model->shape.C,
                          dropout(pass, a, stage, &room));
 }
 
@@ -79,15 +80,15 @@ static void norm_forward(tt_pass *pass, const tt_apply *a, int stage)
 static void norm_backward(tt_pass *pass, const tt_apply *a, int stage)
 {
     tt_ctx *ctx = pass->model->ctx;
-    void *dx = tt_pass_gradient(pass, a->in);                       /* [M,C], added to */
-    float *ggain = tt_pass_weight_gradient(pass, a->weight, stage); /* [C] */
-    float *gbias = tt_pass_weight_gradient(pass, a->bias, stage);   /* [C] */
-    const void *dy = tt_pass_gradient(pass, a->out);                /* [M,C] */
-    const void *x = tt_pass_slot(pass, a->in, stage);               /* [M,C] */
-    const void *gain = tt_pass_weight(pass, a->weight, stage);      /* [C] */
-    const float *mean = tt_pass_stats(pass, a->out, stage);         /* [M] */
-    const float *rstd = mean + pass->M;                             /* [M] */
-    ctx->ops->norm_grad(ctx, dx, ggain, gbias, dy, x, gain, mean, rstd, pass->M,
+    void *dx = tt_pass_gradient(pass, a->in);                              /* [M,C], added to */
+    const tt_grad ggain = tt_pass_weight_gradient(pass, a->weight, stage); /* [C] */
+    const tt_grad gbias = tt_pass_weight_gradient(pass, a->bias, stage);   /* [C] */
+    const void *dy = tt_pass_gradient(pass, a->out);                       /* [M,C] */
+    const void *x = tt_pass_slot(pass, a->in, stage);                      /* [M,C] */
+    const void *gain = tt_pass_weight(pass, a->weight, stage);             /* [C] */
+    const float *mean = tt_pass_stats(pass, a->out, stage);                /* [M] */
+    const float *rstd = mean + pass->M;                                    /* [M] */
+    ctx->ops->norm_grad(ctx, dx, &ggain, &gbias, dy, x, gain, mean, rstd, pass->M,
                         pass->model->shape.C, pass->T);
 }
 
@@ -102,7 +103,7 @@ static void multiply_forward(tt_pass *pass, const tt_apply *a, int stage, tt_epi
     const void *x = tt_pass_slot(pass, a->in, stage);           /* [M,K] */
     const tt_weight w = tt_pass_matrix(pass, a->weight, stage); /* [N,K] */
     e.bias = tt_pass_weight(pass, a->bias, stage);              /* [N] */
-    ctx->ops->gemm_nt(ctx, y, x, &w, &e, pass->M, N, K);
+    ctx->ops->gemm_nt(ctx, y, x, &w, &e, pass->M, N, K, pass->T);
 }
 
 /* From dy[M,N], the gradient of x w^T + bias. Where x is GELU of a slot, it goes on to that slot. */
@@ -114,13 +115,13 @@ static void multiply_backward(tt_pass *pass, const tt_apply *a, int stage, const
     const tt_slot source = tt_slots[a->in].gelu_of;
     const bool gelu = source != TT_NO_SLOT;
     void *dx = tt_pass_gradient(pass, gelu ? source : a->in);                         /* [M,K] */
-    float *gw = tt_pass_weight_gradient(pass, a->weight, stage);                      /* [N,K] */
-    float *gb = tt_pass_weight_gradient(pass, a->bias, stage);                        /* [N] */
+    const tt_grad gw = tt_pass_weight_gradient(pass, a->weight, stage);               /* [N,K] */
+    const tt_grad gb = tt_pass_weight_gradient(pass, a->bias, stage);                 /* [N] */
     const void *x = tt_pass_slot(pass, a->in, stage);                                 /* [M,K] */
     const tt_weight w = tt_pass_matrix(pass, a->weight, stage);                       /* [N,K] */
     const tt_epilogue e = {.slope = gelu ? tt_pass_slot(pass, source, stage) : NULL}; /* [M,K] */
-    ctx->ops->gemm_tn(ctx, gw, gb, dy, x, pass->M, N, K, pass->T);
-    ctx->ops->gemm_nn(ctx, dx, dy, &w, gelu ? &e : NULL, pass->M, N, K);
+    ctx->ops->gemm_tn(ctx, &gw, &gb, dy, x, pass->M, N, K, pass->T);
+    ctx->ops->gemm_nn(ctx, dx, dy, &w, gelu ? &e : NULL, pass->M, N, K, pass->T);
 }
 
 static void linear_forward(tt_pass *pass, const tt_apply *a, int stage)
@@ -222,12 +223,12 @@ static void head_loss_forward(tt_pass *pass, const tt_apply *a, int stage)
     const void *x = tt_pass_slot(pass, a->in, stage);           /* [M,C] */
     const tt_weight w = tt_pass_matrix(pass, a->weight, stage); /* [V,C] */
     void *dx = NULL;
-    float *gw = NULL;
+    tt_grad gw = {.sum = NULL};
     if (pass->train) {
         dx = tt_pass_gradient(pass, a->in);                   /* [M,C] */
         gw = tt_pass_weight_gradient(pass, a->weight, stage); /* [V,C] */
     }
-    ctx->ops->head_loss(ctx, &pass->loss->sum, &pass->loss->count, NULL, dx, gw, x, &w,
+    ctx->ops->head_loss(ctx, &pass->loss->sum, &pass->loss->count, NULL, dx, &gw, x, &w,
                         pass->target, pass->M, shape->V, shape->vocab_used, shape->C, pass->T,
                         pass->scale);
 }

@@ -48,8 +48,8 @@ static void place_packed(tt_model *model, const tt_params *params, tt_arena *are
 }
 
 tt_code tt_model_open(tt_model **out_model, const tt_shape *shape, const tt_params *params,
-                      tt_ctx *ctx, const void *weights, float *gradient, int64_t B, int64_t T,
-                      tt_arena *arena, tt_arena *packed, tt_err *err)
+                      tt_ctx *ctx, const void *weights, const tt_grad *gradient, int64_t B,
+                      int64_t T, tt_arena *arena, tt_arena *packed, tt_err *err)
 {
     assert(B >= 1 && T >= 1 && T <= shape->T && params->stages == shape->L + 2);
     tt_code rc = TT_OK;
@@ -63,7 +63,7 @@ tt_code tt_model_open(tt_model **out_model, const tt_shape *shape, const tt_para
         .ctx = ctx,
         .act_bytes = tt_formats[ctx->ops->format].bytes,
         .weights = weights,
-        .gradient = gradient,
+        .gradient = gradient != NULL ? *gradient : (tt_grad){.sum = NULL},
         .B = B,
         .T = T,
         .stages = params->stages,
@@ -76,7 +76,9 @@ tt_code tt_model_open(tt_model **out_model, const tt_shape *shape, const tt_para
     for (int stage = 0; stage < model->stages; stage++) {
         for (int role = 0; role < TT_ROLES; role++) {
             const tt_param *param = tt_params_role(params, role, stage);
-            home_of(model, role, stage)->offset = param != NULL ? param->offset : -1;
+            tt_home *home = home_of(model, role, stage);
+            home->offset = param != NULL ? param->offset : -1;
+            home->index = param != NULL ? param - params->param : -1;
         }
     }
     if (packed != NULL && tt_model_packed_bytes(shape, params, ctx->ops) > 0) {
@@ -162,9 +164,11 @@ tt_weight tt_pass_matrix(const tt_pass *pass, tt_role role, int stage)
                        .packed = home_of(pass->model, role, stage)->packed};
 }
 
-float *tt_pass_weight_gradient(const tt_pass *pass, tt_role role, int stage)
+tt_grad tt_pass_weight_gradient(const tt_pass *pass, tt_role role, int stage)
 {
-    return pass->model->gradient + weight_offset(pass, role, stage);
+    tt_grad g = tt_grad_from(&pass->model->gradient, weight_offset(pass, role, stage));
+    g.lost = g.lost != NULL ? g.lost + home_of(pass->model, role, stage)->index : NULL;
+    return g;
 }
 
 /* ---- a pass ---- */
@@ -178,7 +182,7 @@ tt_pass tt_pass_make(const tt_model *model, const int32_t *token, int64_t B, int
 void tt_pass_train(tt_pass *pass, const int32_t *target, const int64_t *sample, uint64_t seed,
                    int64_t step, float scale, tt_loss *loss)
 {
-    assert(pass->model->gradient != NULL && step >= 0);
+    assert((pass->model->gradient.sum != NULL || pass->model->gradient.fixed != NULL) && step >= 0);
     pass->target = target;
     pass->sample = sample;
     pass->train = true;
@@ -260,5 +264,10 @@ void tt_model_next(tt_model *model, const int32_t *token, int64_t n, float *logi
     const unsigned char *x = tt_pass_slot(&pass, head->in, crown);  /* [n,C] */
     const tt_weight w = tt_pass_matrix(&pass, head->weight, crown); /* [V,C] */
     ctx->ops->gemm_nt_f32(ctx, logits, x + tt_bytes(tt_mul(n - 1, C), model->act_bytes), &w, 1,
-                          model->shape.V, C);
+                          model->shape.V, C, 1);
+}
+
+double tt_loss_mean(const tt_loss *loss)
+{
+    return loss->count > 0 ? tt_exact_value(&loss->sum) / (double)loss->count : 0;
 }

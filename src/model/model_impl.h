@@ -154,6 +154,7 @@ const tt_param *tt_apply_matrix(const tt_params *params, const tt_apply *a, int 
 /* Where a parameter is that a stage uses. */
 typedef struct tt_home {
     int64_t offset;        /* into the flat vector; -1: the stage has no such parameter */
+    int64_t index;         /* in the table of parameters */
     int64_t rows, columns; /* of a matrix that is kept packed */
     void *packed;          /* its packed form, the arena's; NULL: none is kept */
 } tt_home;
@@ -163,7 +164,7 @@ struct tt_model {
     tt_ctx *ctx; /* borrowed */
     size_t act_bytes;
     const unsigned char *weights; /* [N] act, borrowed */
-    float *gradient;              /* [N] borrowed; NULL: evaluation only */
+    tt_grad gradient;             /* [N] borrowed; empty: evaluation only */
     int64_t B, T;                 /* largest micro-batch */
     int stages;                   /* L + 2 */
     tt_home *home;                /* [stages * TT_ROLES] owned */
@@ -197,6 +198,6 @@ void *tt_pass_gradient(const tt_pass *pass, tt_slot slot);                /* [M,
 void *tt_pass_buffer(const tt_pass *pass, tt_buffer buffer);              /* act */
 const void *tt_pass_weight(const tt_pass *pass, tt_role role, int stage); /* act */
 tt_weight tt_pass_matrix(const tt_pass *pass, tt_role role, int stage);   /* for a matmul */
-float *tt_pass_weight_gradient(const tt_pass *pass, tt_role role, int stage);
+tt_grad tt_pass_weight_gradient(const tt_pass *pass, tt_role role, int stage);
 
 #endif

@@ -28,7 +28,7 @@ tt_code tt_evaluate(tt_world *world, tt_model *model, tt_sampler *sampler, tt_ba
     tt_code rc = TT_OK, own = TT_OK;
     const int64_t ranks = world ? world->size : 1, rank = world ? world->rank : 0;
     const int64_t B = batch->B, batches = tt_ceil_div(count, B);
-    *loss = (tt_loss){0, 0};
+    *loss = (tt_loss){.count = 0};
     for (int64_t j = rank; j < batches && own == TT_OK; j += ranks) {
         own = tt_batch_fill_range(batch, sampler, j * B, count, err);
         if (own == TT_OK) {
@@ -36,11 +36,8 @@ tt_code tt_evaluate(tt_world *world, tt_model *model, tt_sampler *sampler, tt_ba
         }
     }
     TT_TRY(tt_agree(world, own, err));
-    if (world) {
-        double sum[] = {loss->sum, (double)loss->count};
-        TT_TRY(tt_sum_f64(world, sum, 2, err));
-        *loss = (tt_loss){sum[0], (int64_t)sum[1]};
-    }
+    tt_exact_carry(&loss->sum);
+    TT_TRY(tt_sum_i64(world, (int64_t *)loss, (int)(sizeof *loss / sizeof(int64_t)), err));
 out:
     return rc;
 }

@@ -263,7 +263,7 @@ out:
 tt_code tt_metrics_valid(tt_metrics *metrics, const tt_trainer *t, const tt_loss *loss, tt_err *err)
 {
     tt_code rc = TT_OK;
-    metrics->valid_loss = loss->count > 0 ? loss->sum / (double)loss->count : 0;
+    metrics->valid_loss = tt_loss_mean(loss);
     if (!metrics->file) {
         goto out;
     }

@@ -35,7 +35,10 @@ static void make_plan(tt_blueprint *p, int ranks, int threads)
 
     plan->bytes[TT_MEM_WEIGHTS] = tt_arena_cost(tt_bytes(N, p->act_bytes));
     plan->bytes[TT_MEM_PACKED] = packed ? tt_model_packed_bytes(&p->shape, &p->params, &p->ops) : 0;
-    plan->bytes[TT_MEM_GRADIENTS] = tt_arena_cost(tt_bytes(N, sizeof(float)));
+    plan->bytes[TT_MEM_GRADIENTS] = tt_arena_cost(tt_bytes(N, p->grad_bytes));
+    if (p->config.run.exact) { /* and the count of what was lost */
+        plan->bytes[TT_MEM_GRADIENTS] += tt_arena_cost(tt_bytes(p->params.count, sizeof(int64_t)));
+    }
     plan->bytes[TT_MEM_OPTIMIZER] = 3 * tt_arena_cost(tt_bytes(p->shard.elements, sizeof(float)));
     plan->bytes[TT_MEM_ACTIVATIONS] =
         tt_model_activation_bytes(&p->shape, B, T, p->act_bytes, true);
@@ -57,7 +60,7 @@ static void make_plan(tt_blueprint *p, int ranks, int threads)
     if (ranks > 1) { /* one call a bucket each way, the agreement and the record's times */
         plan->wire_calls = tt_mul(p->buckets.count, gather ? 2 : 1) + 2;
         plan->wire_bytes =
-            tt_count(tt_bytes(N, sizeof(float)) + (gather ? tt_bytes(N, p->act_bytes) : 0) +
+            tt_count(tt_bytes(N, p->grad_bytes) + (gather ? tt_bytes(N, p->act_bytes) : 0) +
                      tt_bytes(TT_STEP_SUMS + TT_STEP_MAXIMA, sizeof(double)));
     }
 }
@@ -79,6 +82,7 @@ tt_code tt_blueprint_make(tt_blueprint *p, const tt_config *config, int64_t data
     memset(p, 0, sizeof *p);
     p->config = *config;
     p->act_bytes = tt_formats[format].bytes;
+    p->grad_bytes = config->run.exact ? sizeof(int64_t) : sizeof(float);
     TT_TRY(tt_shape_resolve(&p->shape, config, data_vocab, err));
     TT_TRY(tt_split_resolve(&p->split, config->batch.sequences, config->batch.micro,
                             config->batch.accumulate, ranks, err));
@@ -86,7 +90,7 @@ tt_code tt_blueprint_make(tt_blueprint *p, const tt_config *config, int64_t data
     TT_TRY(tt_optim_check(&p->config, err));
     TT_TRY(tt_params_make(&p->params, &p->shape, err));
     TT_TRY(tt_buckets_make(&p->buckets, p->params.stage_end, p->params.stages,
-                           config->dist.bucket_mb * 1000000 / (int64_t)sizeof(float), err));
+                           config->dist.bucket_mb * 1000000 / tt_count(p->grad_bytes), err));
     TT_TRY(tt_shard_make(&p->shard, &p->buckets, tt_int(config->memory.zero), rank, ranks, err));
     TT_TRY(tt_shard_make(&p->cut, &p->buckets, 1, rank, ranks, err));
     TT_TRY(tt_kernels_select(&p->ops, &p->guarded, format, isa, err));
@@ -129,7 +133,8 @@ static void formats_text(const tt_blueprint *p, tt_text *out)
     tt_text_add(out, "  %-44s %s\n", "weights, activations, their gradients", act);
     tt_text_add(out, "  %-44s %s, accumulated in fp32\n", "matmuls, attention products", act);
     tt_text_add(out, "  %-44s fp32\n", "softmax, norms, GELU, loss");
-    tt_text_add(out, "  %-44s fp32\n", "weight gradients, reductions");
+    tt_text_add(out, "  %-44s %s\n", "sums of weight gradients, reductions",
+                p->config.run.exact ? "64-bit fixed point, of sums in fp32 per sequence" : "fp32");
     tt_text_add(out, "  %-44s fp32\n\n", "master weights, Adam m and v, update");
 }
 

@@ -45,9 +45,11 @@ static void checkpoint_name(int64_t step, char out[32])
 static tt_code require_finite(tt_trainer *t, tt_err *err)
 {
     tt_code rc = TT_OK;
-    double sum = t->ctx.ops->sum_squares(&t->ctx, t->master, t->print.shard.elements);
-    TT_TRY(tt_sum_f64(t->world, &sum, 1, err));
-    if (sum - sum != 0) {
+    const tt_grad masters = {.sum = t->master};
+    tt_exact sum = {.pending = 0};
+    t->ctx.ops->sum_squares(&t->ctx, &sum, &masters, t->print.shard.elements);
+    TT_TRY(tt_sum_i64(t->world, &sum.nonfinite, 1, err));
+    if (sum.nonfinite > 0) {
         rc =
             tt_fail(err, TT_EWORLD,
                     "step %lld: weights are not finite; they are not saved, the last checkpoint is "
@@ -300,6 +302,12 @@ out:
     return rc;
 }
 
+/* The sum at element e. */
+static float gradient_at(const tt_grad *g, int64_t e)
+{
+    return g->sum != NULL ? g->sum[e] : tt_fixed_to(g->point, g->fixed[e]);
+}
+
 tt_code tt_state_dump_gradients(tt_trainer *t, double scale, tt_err *err)
 {
     tt_code rc = TT_OK;
@@ -312,7 +320,8 @@ tt_code tt_state_dump_gradients(tt_trainer *t, double scale, tt_err *err)
     rc = mean ? TT_OK : err->code;
     for (int i = 0; i < cut->count && rc == TT_OK; i++) {
         for (int64_t e = cut->range[i].first; e < cut->range[i].end; e++) {
-            mean[cut->local[i] + e - cut->range[i].first] = (float)((double)t->gradient[e] * scale);
+            const float sum = gradient_at(&t->gradient, e);
+            mean[cut->local[i] + e - cut->range[i].first] = (float)((double)sum * scale);
         }
     }
     if (rc == TT_OK) {

@@ -21,28 +21,60 @@
 /* The final micro-batch's gradient of a stage is complete: its buckets can go. A reduction that
  * fails on one rank has failed on all (dist/reduce.h); the first error is kept. */
 typedef struct tt_tutti {
-    tt_reduce *reduce;
+    tt_trainer *trainer;
+    bool flip; /* the fault flip_grad is due */
     tt_code code;
     tt_err *err;
 } tt_tutti;
 
+/* The fault flip_grad: the bit below the highest one of the first element. */
+static void flip_bit(const tt_grad *g)
+{
+    if (g->fixed != NULL) {
+        uint64_t size = (uint64_t)(g->fixed[0] < 0 ? -g->fixed[0] : g->fixed[0]), bit = 1;
+        while (bit < size >> 2) {
+            bit <<= 1;
+        }
+        g->fixed[0] = (int64_t)((uint64_t)g->fixed[0] ^ bit);
+    } else {
+        uint32_t bits;
+        memcpy(&bits, g->sum, sizeof bits);
+        bits ^= 1u << 22;
+        memcpy(g->sum, &bits, sizeof bits);
+    }
+}
+
 static void stage_ready(void *user, int stage)
 {
     tt_tutti *tutti = user;
+    if (tutti->flip && stage == 0) {
+        flip_bit(&tutti->trainer->gradient);
+    }
     if (tutti->code == TT_OK) {
-        tutti->code = tt_reduce_ready(tutti->reduce, stage, tutti->err);
+        tutti->code = tt_reduce_ready(&tutti->trainer->reduce, stage, tutti->err);
     }
 }
 
 /* Faults on demand: a poisoned accumulator stays poisoned whatever is added to it. */
 static void inject_faults(tt_trainer *t, int64_t number)
 {
+    const bool nan = tt_fault_due(&t->fault, TT_FAULT_NAN_GRAD, t->world->rank, number);
+    const bool inf = tt_fault_due(&t->fault, TT_FAULT_INF_GRAD, t->world->rank, number);
     tt_fault_crash(&t->fault, "in_step", t->world->rank, number);
-    if (tt_fault_due(&t->fault, TT_FAULT_NAN_GRAD, t->world->rank, number)) {
-        t->gradient[0] = NAN;
+    if ((nan || inf) && t->gradient.fixed != NULL) {
+        t->gradient.lost[0]++;
+    } else if (nan || inf) {
+        t->gradient.sum[0] = nan ? NAN : INFINITY;
     }
-    if (tt_fault_due(&t->fault, TT_FAULT_INF_GRAD, t->world->rank, number)) {
-        t->gradient[0] = INFINITY;
+}
+
+static void clear_gradient(tt_trainer *t)
+{
+    const tt_params *params = &t->print.params;
+    void *all = t->gradient.fixed != NULL ? (void *)t->gradient.fixed : t->gradient.sum;
+    memset(all, 0, tt_bytes(params->total, t->print.grad_bytes));
+    if (t->gradient.lost != NULL) {
+        memset(t->gradient.lost, 0, tt_bytes(params->count, sizeof(int64_t)));
     }
 }
 
@@ -56,24 +88,54 @@ static float micro_scale(const tt_batch *batch, bool bad_norm)
     return valid > 0 ? 1.0f / (float)valid : 1.0f;
 }
 
-/* This rank's share of ||G||^2, and how many of its elements are not finite. */
-static void measure_gradient(tt_trainer *t, double *sum_squares, double *nonfinite)
+/* What every rank must know before it may update, in one reduction of integers. */
+typedef struct tt_tally {
+    tt_exact loss, squares; /* sum of losses; ||G||^2 */
+    int64_t count;          /* valid targets */
+    int64_t nonfinite;      /* gradient elements; in exact mode, summands that were lost */
+    int64_t failed, stop;   /* ranks */
+} tt_tally;
+_Static_assert(sizeof(tt_tally) == TT_STEP_SUMS * sizeof(int64_t), "the plan counts them");
+
+/* This rank's share of ||G||^2, and what is not finite in its gradient. Returns the first parameter
+ * that has such, or the number of parameters. */
+static int measure_gradient(tt_trainer *t, tt_tally *tally)
 {
+    const tt_params *params = &t->print.params;
     const tt_shard *cut = &t->print.cut;
-    *sum_squares = 0;
-    *nonfinite = 0;
+    int64_t flat = params->total; /* first element that is not finite */
     for (int i = 0; i < cut->count; i++) {
-        const float *g = t->gradient + cut->range[i].first;
-        int64_t n = cut->range[i].end - cut->range[i].first;
-        double piece = t->ctx.ops->sum_squares(&t->ctx, g, n);
-        if (isfinite(piece)) {
-            *sum_squares += piece;
-            continue;
-        }
-        for (int64_t j = 0; j < n; j++) {
-            *nonfinite += isfinite(g[j]) ? 0 : 1;
+        const tt_range range = cut->range[i];
+        const tt_grad g = tt_grad_from(&t->gradient, range.first);
+        const int64_t before = tally->squares.nonfinite;
+        t->ctx.ops->sum_squares(&t->ctx, &tally->squares, &g, range.end - range.first);
+        for (int64_t j = range.first; tally->squares.nonfinite > before && j < range.end; j++) {
+            const bool finite = isfinite(t->gradient.sum[j]); /* integers always are */
+            tally->nonfinite += !finite;
+            flat = finite ? flat : tt_min(flat, j);
         }
     }
+    int first = 0;
+    while (first < params->count &&
+           params->param[first].offset + params->param[first].count <= flat) {
+        first++;
+    }
+    for (int p = params->count - 1; t->gradient.fixed != NULL && p >= 0; p--) {
+        tally->nonfinite += t->gradient.lost[p];
+        first = t->gradient.lost[p] > 0 ? p : first;
+    }
+    return first;
+}
+
+/* Which parameter it was, by the first rank and position. Collective. */
+static tt_code name_nonfinite(tt_trainer *t, int first, tt_record *record, tt_err *err)
+{
+    double least = -first; /* the largest of these is the lowest number */
+    tt_code rc = tt_max_f64(t->world, &least, 1, err);
+    if (rc == TT_OK && -least < t->print.params.count) {
+        record->nonfinite_in = t->print.params.param[(int)-least].name;
+    }
+    return rc;
 }
 
 static void update_shard(tt_trainer *t, double lr, double grad_scale)
@@ -83,9 +145,10 @@ static void update_shard(tt_trainer *t, double lr, double grad_scale)
     const tt_adamw plain = tt_adamw_step(config, lr, t->progress.updates, false, grad_scale);
     for (int i = 0; i < t->segments; i++) {
         const tt_segment *s = &t->segment[i];
+        const tt_grad g = tt_grad_from(&t->gradient, s->flat);
         t->ctx.ops->adamw(&t->ctx, t->master + s->local, t->m + s->local, t->v + s->local,
-                          tt_act_at(t->weights, s->flat, t->print.act_bytes), t->gradient + s->flat,
-                          s->count, s->decay ? &decayed : &plain);
+                          tt_act_at(t->weights, s->flat, t->print.act_bytes), &g, s->count,
+                          s->decay ? &decayed : &plain);
     }
 }
 
@@ -109,10 +172,6 @@ static tt_code finish_record(tt_trainer *t, double start, const tt_wire *wire, t
     return rc;
 }
 
-/* What every rank must know before it may update: one reduction of a few doubles. */
-enum { SUM_LOSS, SUM_COUNT, SUM_SQUARES, SUM_NONFINITE, SUM_FAILED, SUM_STOP, SUMS };
-_Static_assert((int)SUMS == (int)TT_STEP_SUMS, "the plan counts them");
-
 /* clang-format off */
 tt_code tt_step(tt_trainer *t, const tt_request *request, tt_record *record, tt_err *err)
 {
@@ -125,14 +184,16 @@ tt_code tt_step(tt_trainer *t, const tt_request *request, tt_record *record, tt_
     const double lr = tt_learning_rate(config, print->split.sequences, step);
     const double start = tt_seconds();
     const tt_wire wire = t->world->wire;
-    tt_tutti tutti = {.reduce = &t->reduce, .code = TT_OK, .err = err};
-    tt_loss loss = {0, 0};
+    const bool flip = tt_fault_due(&t->fault, TT_FAULT_FLIP_GRAD, rank, step + 1);
+    tt_tutti tutti = {.trainer = t, .flip = flip, .code = TT_OK, .err = err};
+    tt_tally tally = {.stop = request->stop};
+    tt_loss loss = {.count = 0};
     tt_err own = request->err;
     double data_ms = 0;
 
-    memset(t->gradient, 0, tt_bytes(print->params.total, sizeof(float))); /* g <- 0               */
+    clear_gradient(t);                                                    /* g <- 0               */
     inject_faults(t, step + 1);
-    tt_reduce_begin(&t->reduce, t->world, &print->buckets, t->gradient);
+    tt_reduce_begin(&t->reduce, t->world, &print->buckets, t->gradient.sum, t->gradient.fixed);
 
     for (int64_t k = 0; k < K && mine == TT_OK; k++) {                    /* for m in 1..K:       */
         tt_batch *b = &t->batch;
@@ -151,25 +212,27 @@ tt_code tt_step(tt_trainer *t, const tt_request *request, tt_record *record, tt_
     TT_TRY(tutti.code);
     TT_TRY(tt_reduce_finish(&t->reduce, err));                            /* G <- sum over ranks  */
 
-    double sum[SUMS] = {[SUM_LOSS] = loss.sum,
-                        [SUM_COUNT] = (double)loss.count,
-                        [SUM_FAILED] = mine != TT_OK,
-                        [SUM_STOP] = request->stop};
-    measure_gradient(t, &sum[SUM_SQUARES], &sum[SUM_NONFINITE]);          /* ||G_r||^2, finite?   */
-    TT_TRY(tt_sum_f64(t->world, sum, SUMS, err));                         /* one agreement        */
-    if (sum[SUM_FAILED] > 0) {
+    const int first = measure_gradient(t, &tally);                        /* ||G_r||^2, finite?   */
+    tally.loss = loss.sum;
+    tally.count = loss.count;
+    tally.failed = mine != TT_OK;
+    tt_exact_carry(&tally.loss);
+    tt_exact_carry(&tally.squares);
+    TT_TRY(tt_sum_i64(t->world, (int64_t *)&tally, TT_STEP_SUMS, err));   /* one agreement        */
+    if (tally.failed > 0) {
         *err = own;
         rc = tt_agree(t->world, mine, err);
         goto out;
     }
 
-    const double count = sum[SUM_COUNT], divisor = bad_norm || count == 0 ? 1 : count;
-    const bool finite = sum[SUM_NONFINITE] == 0 && isfinite(sum[SUM_LOSS]);
-    const double norm = finite ? sqrt(sum[SUM_SQUARES]) / divisor : NAN;  /* ||G / tokens||       */
+    const double count = (double)tally.count, divisor = bad_norm || tally.count == 0 ? 1 : count;
+    const bool finite = tally.nonfinite == 0 && tally.loss.nonfinite == 0;
+    const double norm =
+        finite ? sqrt(tt_exact_value(&tally.squares)) / divisor : NAN;    /* ||G / tokens||       */
     const double clip = tt_clip_factor(norm, config->optim.clip);
-    const bool update = finite && count > 0;
+    const bool update = finite && tally.count > 0;
     t->progress.step++;
-    t->progress.tokens_seen += (int64_t)count;
+    t->progress.tokens_seen += tally.count;
     t->progress.skips = finite ? 0 : t->progress.skips + 1;
     if (update) {
         t->progress.updates++;
@@ -182,17 +245,20 @@ tt_code tt_step(tt_trainer *t, const tt_request *request, tt_record *record, tt_
     }
 
     *record = (tt_record){.step = t->progress.step,                       /* one record           */
-                          .loss = count > 0 ? sum[SUM_LOSS] / count : 0,
-                          .tokens = (int64_t)count,
+                          .loss = tally.count > 0 ? tt_exact_value(&tally.loss) / count : 0,
+                          .tokens = tally.count,
                           .tokens_seen = t->progress.tokens_seen,
                           .lr = lr,
                           .grad_norm = norm,
                           .clipped = update && clip < 1,
                           .skipped = !update,
                           .loss_scale = 1,
-                          .nonfinite = (int64_t)sum[SUM_NONFINITE],
-                          .stop = sum[SUM_STOP] > 0,
+                          .nonfinite = tally.nonfinite,
+                          .stop = tally.stop > 0,
                           .data_ms = data_ms};
+    if (tally.nonfinite > 0) {
+        TT_TRY(name_nonfinite(t, first, record, err));
+    }
     rc = finish_record(t, start, &wire, record, err);
 out:
     return rc;

@@ -102,8 +102,17 @@ static tt_code allocate(tt_trainer *t, tt_err *err)
         TT_TRY(tt_arena_open(&t->arena[i], tt_component_names[i], p->plan.bytes[i], err));
     }
     t->weights = tt_arena_take(&t->arena[TT_MEM_WEIGHTS], tt_bytes(p->params.total, p->act_bytes));
-    t->gradient =
-        tt_arena_take(&t->arena[TT_MEM_GRADIENTS], tt_bytes(p->params.total, sizeof(float)));
+    void *gradient =
+        tt_arena_take(&t->arena[TT_MEM_GRADIENTS], tt_bytes(p->params.total, p->grad_bytes));
+    if (p->config.run.exact) {
+        t->point = tt_fixed_make(p->split.sequences, p->shape.T);
+        t->gradient = (tt_grad){.fixed = gradient,
+                                .point = &t->point,
+                                .lost = tt_arena_take(&t->arena[TT_MEM_GRADIENTS],
+                                                      tt_bytes(p->params.count, sizeof(int64_t)))};
+    } else {
+        t->gradient = (tt_grad){.sum = gradient};
+    }
     t->master = tt_arena_take(&t->arena[TT_MEM_OPTIMIZER], shard_bytes);
     t->m = tt_arena_take(&t->arena[TT_MEM_OPTIMIZER], shard_bytes);
     t->v = tt_arena_take(&t->arena[TT_MEM_OPTIMIZER], shard_bytes);
@@ -113,7 +122,7 @@ static tt_code allocate(tt_trainer *t, tt_err *err)
     tt_batch_place(
         &t->batch, p->split.micro, p->shape.T,
         tt_arena_take(&t->arena[TT_MEM_BATCH], tt_batch_bytes(p->split.micro, p->shape.T)));
-    TT_TRY(tt_model_open(&t->model, &p->shape, &p->params, &t->ctx, t->weights, t->gradient,
+    TT_TRY(tt_model_open(&t->model, &p->shape, &p->params, &t->ctx, t->weights, &t->gradient,
                          p->split.micro, p->shape.T, &t->arena[TT_MEM_ACTIVATIONS],
                          p->config.memory.pack_weights ? &t->arena[TT_MEM_PACKED] : NULL, err));
     TT_TRY(make_segments(t, err));
@@ -220,10 +229,17 @@ out:
     return rc;
 }
 
-/* A run that learns nothing any more stops, after its last step has been recorded. */
-static tt_code check_skips(const tt_trainer *t, tt_err *err)
+/* Says which gradient made a step be skipped. A run that learns nothing any more stops, after its
+ * last step has been recorded. */
+static tt_code check_skips(const tt_trainer *t, const tt_record *record, tt_err *err)
 {
     const int64_t most = t->print.config.optim.max_skips;
+    const char *range = t->print.config.run.exact ? ", or beyond exact mode's 4096 a token" : "";
+    _Static_assert(1 << TT_FIXED_MARGIN == 4096, "the sentence says so");
+    if (record->nonfinite_in != NULL && t->world->rank == 0) {
+        tt_warn(t->log, "step %lld is skipped: the gradient of %s is not finite%s",
+                (long long)record->step, record->nonfinite_in, range);
+    }
     if (t->progress.skips <= most) {
         return TT_OK;
     }
@@ -293,7 +309,7 @@ tt_code tt_trainer_run(tt_trainer *t, tt_err *err)
         }
         TT_TRY(tt_step(t, &request, &record, err));
         request.code = tt_metrics_step(&metrics, t, &record, &request.err); /* told in the next */
-        TT_TRY(check_skips(t, err));
+        TT_TRY(check_skips(t, &record, err));
         stop = record.stop;
         evaluated = !evaluates;
         saved = false;

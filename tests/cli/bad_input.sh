@@ -43,7 +43,6 @@ no "negative size" 2 "model.channels" model.channels=-16
 no "unknown choice" 2 "constant, cosine, linear or wsd" optim.schedule=cosin
 no "format of another release" 2 "bf16 or fp32" precision.compute=fp16
 no "ZeRO 3" 2 "memory.zero" memory.zero=3
-no "exact mode" 2 "run.exact" run.exact=true
 no "heads that do not divide channels" 2 "model.heads" model.heads=3
 yaml "duplicate key" 2 "bad.yaml:3" $'run:\n  steps: 1\n  steps: 2'
 yaml "unknown key in a file" 2 "bad.yaml:2" $'model:\n  chanels: 3'

@@ -48,7 +48,7 @@ START_TEST(sums_every_element)
         tt_err err;
         tt_reduce reduce;
         tt_wire before = W->wire;
-        tt_reduce_begin(&reduce, W, &buckets, g);
+        tt_reduce_begin(&reduce, W, &buckets, g, NULL);
         for (int s = STAGES - 1; s >= 0; s--) {
             ck_assert(tt_all(tt_reduce_ready(&reduce, s, &err) == TT_OK));
         }
@@ -76,13 +76,38 @@ START_TEST(finish_alone_sums_all)
     }
     tt_err err;
     tt_reduce reduce;
-    tt_reduce_begin(&reduce, W, &buckets, g);
+    tt_reduce_begin(&reduce, W, &buckets, g, NULL);
     ck_assert(tt_all(tt_reduce_finish(&reduce, &err) == TT_OK));
     int64_t wrong = 0;
     for (int64_t e = 0; e < N; e++) {
         wrong += g[e] != total(e);
     }
     ck_assert(tt_all(wrong == 0));
+    tt_buckets_free(&buckets);
+}
+END_TEST
+
+/* Fixed point: integers of any size add up, in as many calls, of twice the bytes. */
+START_TEST(integers_are_summed)
+{
+    const int64_t big = (int64_t)1 << 55;
+    make(700);
+    static int64_t q[N];
+    for (int64_t e = 0; e < N; e++) {
+        q[e] = (e % 2 == 0 ? big : -big) + e * (W->rank + 1);
+    }
+    tt_err err;
+    tt_reduce reduce;
+    tt_wire before = W->wire;
+    tt_reduce_begin(&reduce, W, &buckets, NULL, q);
+    ck_assert(tt_all(tt_reduce_finish(&reduce, &err) == TT_OK));
+    int64_t wrong = 0, R = W->size;
+    for (int64_t e = 0; e < N; e++) {
+        wrong += q[e] != R * (e % 2 == 0 ? big : -big) + e * (R * (R + 1) / 2);
+    }
+    ck_assert(tt_all(wrong == 0));
+    ck_assert(tt_all(W->wire.calls - before.calls == (R == 1 ? 0 : buckets.count)));
+    ck_assert(tt_all(W->wire.bytes - before.bytes == (R == 1 ? 0 : 8 * N)));
     tt_buckets_free(&buckets);
 }
 END_TEST
@@ -97,7 +122,7 @@ START_TEST(reduces_only_what_is_final)
         memset(g, 0, sizeof g);
         tt_err err;
         tt_reduce reduce;
-        tt_reduce_begin(&reduce, W, &buckets, g);
+        tt_reduce_begin(&reduce, W, &buckets, g, NULL);
         for (int s = STAGES - 1; s >= 0; s--) {
             for (int64_t e = s > 0 ? stage_end[s - 1] : 0; e < stage_end[s]; e++) {
                 g[e] = value(W->rank, e);
@@ -175,7 +200,7 @@ START_TEST(nothing_to_do)
     tt_buckets none = {0};
     tt_reduce reduce;
     tt_wire before = W->wire;
-    tt_reduce_begin(&reduce, W, &none, NULL);
+    tt_reduce_begin(&reduce, W, &none, NULL, NULL);
     ck_assert(tt_all(tt_reduce_ready(&reduce, 0, &err) == TT_OK));
     ck_assert(tt_all(tt_reduce_finish(&reduce, &err) == TT_OK));
     ck_assert(tt_all(tt_gather(W, &none, NULL, 4, &err) == TT_OK));
@@ -189,6 +214,7 @@ static Suite *make_suite(void)
     TCase *tests = tcase_create("reduce");
     tcase_add_test(tests, sums_every_element);
     tcase_add_test(tests, finish_alone_sums_all);
+    tcase_add_test(tests, integers_are_summed);
     tcase_add_test(tests, reduces_only_what_is_final);
     tcase_add_test(tests, gathers_every_element);
     tcase_add_test(tests, nothing_to_do);

@@ -10,6 +10,7 @@
 #ifndef TT_GEMM_CASES_H
 #define TT_GEMM_CASES_H
 
+#include "sums.h"
 #include "tt_test.h"
 #include "tutti/base/rng.h"
 #include "tutti/kernels/kernels.h"
@@ -136,7 +137,7 @@ static void gemm_nt_of(tt_ctx *ctx, tt_bf16 *y, const tt_bf16 *x, const tt_bf16 
 {
     tt_weight weight = gemm_weight(ctx, w, N, K);
     const tt_epilogue e = {.bias = bias};
-    gemm_ops->gemm_nt(ctx, y, x, &weight, bias != NULL ? &e : NULL, M, N, K);
+    gemm_ops->gemm_nt(ctx, y, x, &weight, bias != NULL ? &e : NULL, M, N, K, M);
     free((void *)weight.packed);
 }
 
@@ -144,7 +145,7 @@ static void gemm_nt_f32_of(tt_ctx *ctx, float *y, const tt_bf16 *x, const tt_bf1
                            int64_t N, int64_t K)
 {
     tt_weight weight = gemm_weight(ctx, w, N, K);
-    gemm_ops->gemm_nt_f32(ctx, y, x, &weight, M, N, K);
+    gemm_ops->gemm_nt_f32(ctx, y, x, &weight, M, N, K, M);
     free((void *)weight.packed);
 }
 
@@ -152,7 +153,7 @@ static void gemm_nn_of(tt_ctx *ctx, tt_bf16 *dx, const tt_bf16 *dy, const tt_bf1
                        int64_t N, int64_t K)
 {
     tt_weight weight = gemm_weight(ctx, w, N, K);
-    gemm_ops->gemm_nn(ctx, dx, dy, &weight, NULL, M, N, K);
+    gemm_ops->gemm_nn(ctx, dx, dy, &weight, NULL, M, N, K, M);
     free((void *)weight.packed);
 }
 
@@ -227,7 +228,7 @@ static void gemm_check_tn(tt_ctx *ctx, const gemm_shape *s, int64_t leaf)
     for (int64_t n = 0; n < s->N; n++) {
         gb[n] = (float)n;
     }
-    gemm_ops->gemm_tn(ctx, gw, gb, s->dy, s->x, s->M, s->N, s->K, leaf);
+    gemm_ops->gemm_tn(ctx, GRAD(gw), GRAD(gb), s->dy, s->x, s->M, s->N, s->K, leaf);
     for (int64_t n = 0; n < s->N; n++) {
         double column = (double)n, total = fabs(column);
         for (int64_t m = 0; m < s->M; m++) {
@@ -319,7 +320,7 @@ static unsigned char *gemm_outputs(tt_ctx *ctx, const gemm_shape *s, int64_t lea
     gemm_nt_f32_of(ctx, f, s->x, s->w, s->M, s->N, s->K);
     gemm_nt_of(ctx, y, s->x, s->w, s->bias, s->M, s->N, s->K);
     gemm_nn_of(ctx, dx, s->dy, s->w, s->M, s->N, s->K);
-    gemm_ops->gemm_tn(ctx, gw, gb, s->dy, s->x, s->M, s->N, s->K, leaf);
+    gemm_ops->gemm_tn(ctx, GRAD(gw), GRAD(gb), s->dy, s->x, s->M, s->N, s->K, leaf);
     return all;
 }
 
@@ -396,13 +397,14 @@ START_TEST(leaves_do_not_know_each_other)
         for (int i = 0; i < N * K + N; i++) {
             start[i] = together[i] = apart[i] = 1000.0f / (float)(i + 1);
         }
-        gemm_ops->gemm_tn(&ctx, together, together + N * K, s.dy, s.x, 3 * leaf, N, K, leaf);
+        gemm_ops->gemm_tn(&ctx, GRAD(together), GRAD(together + N * K), s.dy, s.x, 3 * leaf, N, K,
+                          leaf);
         for (int64_t i = 0; i < 3; i++) {
             const tt_bf16 *dy = s.dy + i * leaf * N, *x = s.x + i * leaf * K;
-            gemm_ops->gemm_tn(&ctx, apart, apart + N * K, dy, x, leaf, N, K, leaf);
+            gemm_ops->gemm_tn(&ctx, GRAD(apart), GRAD(apart + N * K), dy, x, leaf, N, K, leaf);
             /* A leaf is added once: sum it from zero, then add. */
             memset(sum, 0, sizeof sum);
-            gemm_ops->gemm_tn(&ctx, sum, sum + N * K, dy, x, leaf, N, K, leaf);
+            gemm_ops->gemm_tn(&ctx, GRAD(sum), GRAD(sum + N * K), dy, x, leaf, N, K, leaf);
             for (int e = 0; e < N * K + N; e++) {
                 start[e] += sum[e];
             }

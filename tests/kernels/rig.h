@@ -7,6 +7,7 @@
 #ifndef TT_RIG_H
 #define TT_RIG_H
 
+#include "sums.h"
 #include "tt_test.h"
 #include "tutti/base/memory.h"
 #include "tutti/base/rng.h"

@@ -56,9 +56,9 @@ static tt_epilogue scene_epilogue(const scene *s, int fields, void *before)
 static void multiply(rig *r, const scene *s, void *y, const tt_weight *w, const tt_epilogue *e)
 {
     if (s->turned) {
-        r->ops.gemm_nt(&r->ctx, y, s->x, w, e, s->M, s->N, s->K);
+        r->ops.gemm_nt(&r->ctx, y, s->x, w, e, s->M, s->N, s->K, s->M);
     } else {
-        r->ops.gemm_nn(&r->ctx, y, s->x, w, e, s->M, s->K, s->N);
+        r->ops.gemm_nn(&r->ctx, y, s->x, w, e, s->M, s->K, s->N, s->M);
     }
 }
 
@@ -217,7 +217,7 @@ static void gelu_range(rig *r)
     }
     tt_weight weight = rig_weight(r, w, 1, 1, true);
     const tt_epilogue forward = {.before = before}, backward = {.slope = x};
-    r->ops.gemm_nt(&r->ctx, y, x, &weight, &forward, M, 1, 1);
+    r->ops.gemm_nt(&r->ctx, y, x, &weight, &forward, M, 1, 1, M);
     for (int i = 0; i < M; i++) {
         double a = rig_get(r, x, i);
         ck_assert(rig_get(r, before, i) == a);
@@ -226,7 +226,7 @@ static void gelu_range(rig *r)
     for (int i = 0; i < M; i++) {
         rig_put(r, before, i, 1); /* dy */
     }
-    r->ops.gemm_nn(&r->ctx, y, before, &weight, &backward, M, 1, 1);
+    r->ops.gemm_nn(&r->ctx, y, before, &weight, &backward, M, 1, 1, M);
     for (int i = 0; i < M; i++) {
         RIG_NEAR(r, rig_get(r, y, i), gelu_slope(rig_get(r, x, i)), 1e-5, "GELU's slope");
     }
@@ -286,8 +286,8 @@ static void bias_case(rig *r, int64_t M, int64_t N, int64_t K, int64_t leaf)
     const size_t nb = (size_t)N * sizeof(float), nw = (size_t)(N * K) * sizeof(float);
     float *gb = rig_floats(r, N, 1), *gw = rig_floats(r, N * K, 1);
     float *want_gb = rig_copy(gb, nb), *plain_gw = rig_copy(gw, nw), *start = rig_copy(gb, nb);
-    r->ops.gemm_tn(&r->ctx, gw, gb, dy, x, M, N, K, leaf);
-    r->ops.gemm_tn(&r->ctx, plain_gw, NULL, dy, x, M, N, K, leaf);
+    r->ops.gemm_tn(&r->ctx, GRAD(gw), GRAD(gb), dy, x, M, N, K, leaf);
+    r->ops.gemm_tn(&r->ctx, GRAD(plain_gw), NULL, dy, x, M, N, K, leaf);
     ck_assert_mem_eq(gw, plain_gw, nw);
     for (int64_t n = 0; n < N; n++) {
         double want = (double)start[n], size = fabs(want);
@@ -305,7 +305,8 @@ static void bias_case(rig *r, int64_t M, int64_t N, int64_t K, int64_t leaf)
     for (int64_t m = 0; m < M; m += leaf) {
         int64_t rows = leaf < M - m ? leaf : M - m;
         memset(leaf_gb, 0, nb);
-        r->ops.gemm_tn(&r->ctx, plain_gw, leaf_gb, (char *)dy + (size_t)(m * N) * rig_size(r),
+        r->ops.gemm_tn(&r->ctx, GRAD(plain_gw), GRAD(leaf_gb),
+                       (char *)dy + (size_t)(m * N) * rig_size(r),
                        (char *)x + (size_t)(m * K) * rig_size(r), rows, N, K, rows);
         for (int64_t n = 0; n < N; n++) {
             want_gb[n] += leaf_gb[n];
@@ -314,7 +315,7 @@ static void bias_case(rig *r, int64_t M, int64_t N, int64_t K, int64_t leaf)
     ck_assert_mem_eq(gb, want_gb, nb);
     /* On another number of threads. */
     r->ctx.threads = 3 - r->ctx.threads;
-    r->ops.gemm_tn(&r->ctx, plain_gw, start, dy, x, M, N, K, leaf);
+    r->ops.gemm_tn(&r->ctx, GRAD(plain_gw), GRAD(start), dy, x, M, N, K, leaf);
     r->ctx.threads = 3 - r->ctx.threads;
     ck_assert_mem_eq(gb, start, nb);
     free(dy), free(x), free(gb), free(gw), free(want_gb), free(plain_gw), free(start),

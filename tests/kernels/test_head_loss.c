@@ -65,14 +65,16 @@ static void one_case(rig *r, const head *s, int masked_every)
     }
     float *gw = rig_floats(r, VC, 1), *before = rig_copy(gw, (size_t)VC * sizeof *gw);
     float *row_loss = rig_floats(r, s->M, 1);
-    double *x_ = rig_doubles(r, x, MC), *w_ = rig_doubles(r, w, VC), loss = 10, again = 0;
+    double *x_ = rig_doubles(r, x, MC), *w_ = rig_doubles(r, w, VC);
+    tt_exact loss = {.pending = 0}, again = {.pending = 0};
+    tt_exact_add(&loss, 10);
     tt_weight weight = rig_weight(r, w, s->V, s->C, masked_every != 1);
-    r->ops.head_loss(&r->ctx, &loss, &count, row_loss, dx, gw, x, &weight, target, s->M, s->V,
+    r->ops.head_loss(&r->ctx, &loss, &count, row_loss, dx, GRAD(gw), x, &weight, target, s->M, s->V,
                      s->used, s->C, s->leaf, scale);
     ck_assert_int_eq(count, 3 + valid);
     double want = formula(s, x_, w_, target);
-    ck_assert_msg(fabs(loss - 10 - want) < 1e-5 * (double)s->M, "loss %.9g, expected %.9g",
-                  loss - 10, want);
+    double got = tt_exact_value(&loss) - 10;
+    ck_assert_msg(fabs(got - want) < 1e-5 * (double)s->M, "loss %.9g, expected %.9g", got, want);
     for (int64_t m = 0; m < s->M; m++) {
         double row = row_formula(s, x_ + m * s->C, w_, target[m]);
         ck_assert(fabs((double)row_loss[m] - row) < 1e-4);
@@ -100,7 +102,7 @@ static void one_case(rig *r, const head *s, int masked_every)
     count = 0;
     r->ops.head_loss(&r->ctx, &again, &count, NULL, NULL, NULL, x, &weight, target, s->M, s->V,
                      s->used, s->C, s->leaf, scale);
-    ck_assert(fabs(again - want) < 1e-5 * (double)s->M && count == valid);
+    ck_assert(fabs(tt_exact_value(&again) - want) < 1e-5 * (double)s->M && count == valid);
     rig_unpack(&weight);
     free(x), free(w), free(dx), free(target), free(gw), free(before), free(row_loss);
     free(x_), free(w_);

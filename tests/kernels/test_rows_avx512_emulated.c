@@ -29,7 +29,7 @@ static int run(rig *r, output *out)
     const tt_adamw update = {1e-2f, 0.9f, 0.95f, 1e-8f, 0.1f, 0.1f, 0.05f, 0.5f};
     const size_t row = sizeof(tt_bf16) * M * C, sums = sizeof(float) * C;
     tt_ctx *ctx = &r->ctx;
-    double loss = 0;
+    tt_exact loss = {.pending = 0};
     int64_t valid = 0;
     int count = 0;
     r->stream = 0;
@@ -46,14 +46,15 @@ static int run(rig *r, output *out)
     r->ops.embed(ctx, x, wte, wpe, token, B, T, C, &drop);
     r->ops.norm(ctx, y, mean, rstd, x, gain, wpe, M, C);
     const tt_weight head = {wte, NULL};
-    r->ops.head_loss(ctx, &loss, &valid, NULL, dx, gwte, y, &head, token, M, V, V - 2, C, T, 1);
-    r->ops.norm_grad(ctx, dx, ggain, gbias, y, x, gain, mean, rstd, M, C, T);
+    r->ops.head_loss(ctx, &loss, &valid, NULL, dx, GRAD(gwte), y, &head, token, M, V, V - 2, C, T,
+                     1);
+    r->ops.norm_grad(ctx, dx, GRAD(ggain), GRAD(gbias), y, x, gain, mean, rstd, M, C, T);
     r->ops.residual_grad(ctx, x, dx, B, T, C, &drop);
-    r->ops.embed_grad(ctx, gwte, gwpe, x, token, B, T, C, &drop);
-    r->ops.adamw(ctx, state, second, square, w, gwte, V * C, &update);
+    r->ops.embed_grad(ctx, GRAD(gwte), GRAD(gwpe), x, token, B, T, C, &drop);
+    r->ops.adamw(ctx, state, second, square, w, GRAD(gwte), V * C, &update);
     double *numbers = rig_block(2 * sizeof *numbers);
-    numbers[0] = loss;
-    numbers[1] = r->ops.sum_squares(ctx, gwte, V * C);
+    numbers[0] = tt_exact_value(&loss);
+    numbers[1] = squares_of(ctx, gwte, V * C);
     take(out, &count, x, row);
     take(out, &count, y, row);
     take(out, &count, dx, row);

@@ -114,9 +114,9 @@ END_TEST
 
 /* A library that multiplies wrongly. */
 static void wrong_gemm_nn(tt_ctx *ctx, void *dx, const void *dy, const tt_weight *w,
-                          const tt_epilogue *e, int64_t M, int64_t N, int64_t K)
+                          const tt_epilogue *e, int64_t M, int64_t N, int64_t K, int64_t leaf)
 {
-    tt_table_openblas_fp32.gemm_nn(ctx, dx, dy, w, e, M, N, K);
+    tt_table_openblas_fp32.gemm_nn(ctx, dx, dy, w, e, M, N, K, leaf);
     if (M == 13) {
         ((float *)dx)[M * K - 1] += 0.01f;
     }

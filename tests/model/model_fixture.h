@@ -8,6 +8,7 @@
 #define MODEL_FIXTURE_H
 
 #include "model/model_impl.h"
+#include "sums.h"
 #include "tt_test.h"
 #include "tutti/base/narrow.h"
 #include "tutti/base/rng.h"
@@ -106,7 +107,7 @@ static inline void fixture_open(fixture *f, const tt_shape *shape, tt_format for
         f->sample[b] = 1000 + 17 * b;
     }
     ck_assert_int_eq(tt_model_open(&f->model, shape, &f->params, &f->ctx, f->weights,
-                                   backward ? f->gradient : NULL, B, T, &f->arena,
+                                   backward ? GRAD(f->gradient) : NULL, B, T, &f->arena,
                                    backward ? &f->packed : NULL, &err),
                      TT_OK);
     ck_assert_uint_eq(f->packed.used, packed);

@@ -106,8 +106,8 @@ static void replay(const golden *g, const char *isa, int64_t B)
             fixture_train(&f, first, B, &loss);
         }
         double count = (double)loss.count;
-        double norm = sqrt(f.ops.sum_squares(&f.ctx, f.gradient, N)) / count;
-        ck_assert_double_eq_tol(loss.sum / count / g->loss[step], 1.0, 1e-6);
+        double norm = sqrt(squares_of(&f.ctx, f.gradient, N)) / count;
+        ck_assert_double_eq_tol(sum_of(&loss) / count / g->loss[step], 1.0, 1e-6);
         ck_assert_double_eq_tol(norm / g->norm[step], 1.0, 1e-5);
         if (step == 0 && g->gradient != NULL) {
             compare(&f, "gradient", f.gradient, 1.0 / count, g->gradient, 1e-5);
@@ -118,14 +118,14 @@ static void replay(const golden *g, const char *isa, int64_t B)
             tt_adamw constants = tt_adamw_step(&config, GOLDEN_LR, step + 1, param->decay, scale);
             int64_t at = param->offset;
             f.ops.adamw(&f.ctx, f.master + at, m + at, v + at, (float *)f.weights + at,
-                        f.gradient + at, param->count, &constants);
+                        GRAD(f.gradient + at), param->count, &constants);
         }
         tt_model_pack(f.model);
     }
     tt_loss loss = {0};
     fill_batch(&f, GOLDEN_STEPS);
     tt_model_eval(f.model, f.token, f.target, GOLDEN_B, f.T, &loss);
-    ck_assert_double_eq_tol(loss.sum / (double)loss.count / g->loss[GOLDEN_STEPS], 1.0, 1e-5);
+    ck_assert_double_eq_tol(sum_of(&loss) / (double)loss.count / g->loss[GOLDEN_STEPS], 1.0, 1e-5);
     if (g->weights != NULL) {
         compare(&f, "weights", f.master, 1.0, g->weights, 1e-5);
     }

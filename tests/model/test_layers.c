@@ -52,7 +52,7 @@ static double run_forward(void *user)
     tt_model_pack(p->f->model);
     tt_layers[p->a->layer].forward(&p->pass, p->a, p->stage);
     if (p->a->out == TT_NO_SLOT) {
-        return loss.sum;
+        return sum_of(&loss);
     }
     const float *y = tt_pass_slot(&p->pass, before_gelu(p->a->out), p->stage);
     int64_t n = p->pass.M * tt_slot_width(&p->f->shape, p->a->out);

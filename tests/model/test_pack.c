@@ -39,24 +39,24 @@ static void check_weight(const tt_weight *w, int64_t N, int64_t K)
 }
 
 static void form_gemm_nt(tt_ctx *ctx, void *y, const void *x, const tt_weight *w,
-                         const tt_epilogue *e, int64_t M, int64_t N, int64_t K)
+                         const tt_epilogue *e, int64_t M, int64_t N, int64_t K, int64_t leaf)
 {
     check_weight(w, N, K);
-    inner.gemm_nt(ctx, y, x, w, e, M, N, K);
+    inner.gemm_nt(ctx, y, x, w, e, M, N, K, leaf);
 }
 
 static void form_gemm_nt_f32(tt_ctx *ctx, float *y, const void *x, const tt_weight *w, int64_t M,
-                             int64_t N, int64_t K)
+                             int64_t N, int64_t K, int64_t leaf)
 {
     check_weight(w, N, K);
-    inner.gemm_nt_f32(ctx, y, x, w, M, N, K);
+    inner.gemm_nt_f32(ctx, y, x, w, M, N, K, leaf);
 }
 
 static void form_gemm_nn(tt_ctx *ctx, void *dx, const void *dy, const tt_weight *w,
-                         const tt_epilogue *e, int64_t M, int64_t N, int64_t K)
+                         const tt_epilogue *e, int64_t M, int64_t N, int64_t K, int64_t leaf)
 {
     check_weight(w, N, K);
-    inner.gemm_nn(ctx, dx, dy, w, e, M, N, K);
+    inner.gemm_nn(ctx, dx, dy, w, e, M, N, K, leaf);
 }
 
 /* A second model over the fixture's weights, gradient and context, on the table with a packed form. */
@@ -85,8 +85,8 @@ static void second_open(second *s, fixture *f, bool keep)
                                    tt_model_packed_bytes(&f->shape, &f->params, &f->ops), &err),
                      TT_OK);
     ck_assert_int_eq(tt_model_open(&s->model, &f->shape, &f->params, &f->ctx, f->weights,
-                                   f->gradient, f->B, f->T, &s->arena, keep ? &s->packed : NULL,
-                                   &err),
+                                   GRAD(f->gradient), f->B, f->T, &s->arena,
+                                   keep ? &s->packed : NULL, &err),
                      TT_OK);
 }
 
@@ -121,7 +121,7 @@ static results compute(fixture *f, tt_model *model)
 
 static void assert_same(const fixture *f, results *a, results *b)
 {
-    ck_assert(a->train.sum == b->train.sum && a->eval.sum == b->eval.sum);
+    ck_assert(sum_of(&a->train) == sum_of(&b->train) && sum_of(&a->eval) == sum_of(&b->eval));
     ck_assert_mem_eq(a->logits, b->logits, sizeof a->logits);
     ck_assert_mem_eq(a->gradient, b->gradient, tt_bytes(f->params.total, sizeof(float)));
     free(a->gradient);

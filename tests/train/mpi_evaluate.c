@@ -19,7 +19,7 @@ static tt_loss one_by_one(const tt_config *config)
     tt_config own = alone_config(config, 1);
     tt_err err = {TT_OK, ""};
     tt_trainer t;
-    tt_loss loss = {0, 0};
+    tt_loss loss = {.count = 0};
     open_trainer(&t, &own, &alone);
     ck_assert_int_gt(t.valid_sampler.samples, WINDOWS);
     for (int64_t i = 0; i < WINDOWS; i++) {
@@ -49,23 +49,24 @@ START_TEST(loss_knows_no_split)
     set(&config, "precision.compute", "%s", kinds[kind].compute);
     const tt_loss wanted = one_by_one(&config);
     tt_trainer t;
-    tt_loss loss = {3, 4}; /* overwritten */
+    tt_loss loss = {.count = 4}; /* overwritten */
     set(&config, "batch.micro", "%d", B);
     set(&config, "model.dropout", "0.5");
     open_trainer(&t, &config, &tt_test_world);
     must(tt_evaluate(&tt_test_world, t.model, &t.valid_sampler, &t.batch, WINDOWS, &loss, &err_));
     ck_assert(everywhere(loss.count == wanted.count && wanted.count > 0));
     ck_assert((loss.count == WINDOWS * CONTEXT) == (strcmp(kinds[kind].mode, "stream") == 0));
-    ck_assert_msg(everywhere(apart(loss.sum, wanted.sum) <= kinds[kind].bound), "%.17g %.17g",
-                  loss.sum, wanted.sum);
+    ck_assert_msg(everywhere(apart(sum_of(&loss), sum_of(&wanted)) <= kinds[kind].bound),
+                  "%.17g %.17g", sum_of(&loss), sum_of(&wanted));
     /* Without a world: all of it on each rank, the same but for the order of a few additions. */
     tt_loss own;
     must(tt_evaluate(NULL, t.model, &t.valid_sampler, &t.batch, WINDOWS, &own, &err_));
-    ck_assert_msg(everywhere(own.count == loss.count && apart(own.sum, loss.sum) <= 1e-13),
-                  "%.17g %.17g", own.sum, loss.sum);
+    ck_assert_msg(
+        everywhere(own.count == loss.count && apart(sum_of(&own), sum_of(&loss)) <= 1e-13),
+        "%.17g %.17g", sum_of(&own), sum_of(&loss));
     /* Nothing to look at: nothing found. */
     must(tt_evaluate(&tt_test_world, t.model, &t.valid_sampler, &t.batch, 0, &own, &err_));
-    ck_assert(everywhere(own.count == 0 && own.sum == 0));
+    ck_assert(everywhere(own.count == 0 && sum_of(&own) == 0));
     tt_trainer_close(&t);
 }
 END_TEST

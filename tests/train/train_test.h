@@ -24,6 +24,7 @@
 #include "tutti/train/step.h"
 #include "tutti/train/trainer.h"
 
+#include "sums.h"
 #include "tt_test.h"
 
 enum { PATH_ROOM = 512, CONTEXT = 8 };

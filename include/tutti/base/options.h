@@ -97,8 +97,7 @@ typedef struct tt_option {
     const char *preset;       /* default, written as in YAML; NULL: required by train and plan */
     double low, high;         /* range of numbers, both ends included unless said otherwise */
     bool open_low, open_high; /* the end itself is not allowed */
-    const char *choices; /* "bf16|fp32" for TT_OPT_CHOICE, and for a TT_OPT_BOOL that has only one
-                            value today; else NULL */
+    const char *choices;      /* "bf16|fp32" for TT_OPT_CHOICE; else NULL */
     tt_option_scope scope;
     tt_option_resume resume;
     const char *help; /* one line, with the unit */

@@ -19,12 +19,15 @@
 typedef struct tt_reduce {
     tt_world *world;           /* borrowed */
     const tt_buckets *buckets; /* borrowed */
-    float *gradient;           /* [N] borrowed, reduced in place */
+    float *sum;                /* [N] borrowed, reduced in place; or NULL */
+    int64_t *fixed;            /* the same, when the gradient is fixed point */
     int next;                  /* buckets next+1.. are already reduced (they go from the end) */
 } tt_reduce;
 
-void tt_reduce_begin(tt_reduce *reduce, tt_world *world, const tt_buckets *buckets,
-                     float *gradient);
+/* One of sum and fixed; the other is NULL. Integers wrap around: that no sum can is the caller's care
+ * (numerics/fixed.h). */
+void tt_reduce_begin(tt_reduce *reduce, tt_world *world, const tt_buckets *buckets, float *sum,
+                     int64_t *fixed);
 /* Stage and all above it are final on this rank: reduces what has become ready. Collective. */
 tt_code tt_reduce_ready(tt_reduce *reduce, int stage, tt_err *err);
 /* Reduces what is left and waits for all. Collective. */

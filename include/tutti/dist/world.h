@@ -48,6 +48,7 @@ tt_code tt_agree(tt_world *world, tt_code rc, tt_err *err);
 tt_code tt_agree_text(tt_world *world, const char *what, const char *text, tt_err *err);
 
 /* In-place reductions of small vectors over all ranks. Collective; counted in world->wire. */
+tt_code tt_sum_i64(tt_world *world, int64_t *values, int count, tt_err *err);
 tt_code tt_sum_f64(tt_world *world, double *values, int count, tt_err *err);
 tt_code tt_max_f64(tt_world *world, double *values, int count, tt_err *err);
 tt_code tt_barrier(tt_world *world, tt_err *err);

@@ -12,14 +12,16 @@
  *
  * Invariants (tests hold every table to them):
  *  - results do not depend on ctx->threads;
- *  - row i of a row-wise kernel or of gemm_nt / gemm_nn depends only on row i of its inputs and on
- *    the weights, with an order of operations that does not depend on M. One exception: where
- *    OpenBLAS serves (FP32), also on i mod 64, so the bits of a sequence survive a move to another
- *    batch when T is a multiple of 64, and its values to rounding otherwise;
- *  - sums over rows (gemm_tn and its gb, gains) run in row order, leaf by leaf, where a leaf is
- *    `leaf` consecutive rows (one sequence): a leaf is summed from zero in an order that depends on
- *    nothing but the leaf, then added once to the accumulator. head_loss cuts a leaf into chunks of a
- *    fixed number of rows and adds each chunk so, in order. embed_grad adds row after row;
+ *  - a leaf is `leaf` consecutive rows, one sequence; all leaves of a run have the same number of
+ *    rows. Row i of a row-wise kernel or of gemm_nt / gemm_nn depends only on row i of its inputs and
+ *    on the weights, with an order of operations that does not depend on M; where OpenBLAS serves
+ *    (FP32), also on its place in its leaf and the leaf's length. So a sequence gives the same bits in
+ *    every batch;
+ *  - sums over rows (gemm_tn and its gb, gains) run in row order, leaf by leaf: a leaf is summed in
+ *    FP32 from zero in an order that depends on nothing but the leaf, then added once to the
+ *    accumulator (tt_grad). head_loss cuts a leaf into chunks of a fixed number of rows and adds each
+ *    chunk so, in order. embed_grad adds row after row. With fixed-point accumulators the order of
+ *    these additions cannot matter;
  *  - no reads or writes outside the stated shapes; inputs never change; outputs overlap nothing;
  *  - FP32 accumulation throughout; norms, softmax, loss and the optimizer compute in FP32.
  *
@@ -94,6 +96,15 @@ typedef struct tt_grad {
     int64_t *lost;         /* of fixed (borrowed), inout */
 } tt_grad;
 
+/* The accumulators from element `first` on. */
+static inline tt_grad tt_grad_from(const tt_grad *g, int64_t first)
+{
+    tt_grad rest = *g;
+    rest.sum = g->sum != NULL ? g->sum + first : NULL;
+    rest.fixed = g->fixed != NULL ? g->fixed + first : NULL;
+    return rest;
+}
+
 /* What becomes of a sum on its way from a matmul to y, in FP32 and in this order; NULL: nothing.
  *
  *     value = sum + bias[n]
@@ -135,71 +146,71 @@ typedef struct tt_extents {
  * gemm_nt_f32    y[M,N] out float = x[M,K] . w[N,K]^T                          (logits)
  * attention      o[M,H*D] out act, lse[B,H,T] out: causal softmax(q k^T / sqrt D) v, of
  *                qkv[M,(H+2G)*D] act, heads in order q.. k.. v..; dropout on the probabilities.
- * head_loss      loss_sum, count inout: += sum and number over rows with target >= 0 of
+ * head_loss      loss_sum, count inout: += exact sum and number over rows with target >= 0 of
  *                -log softmax(x w^T)[target], columns vocab_used.. of w take no part. When dx is not
- *                NULL: dx[M,C] out act and gw[V,C] inout += gradient of the sum times `scale`.
+ *                NULL: dx[M,C] out act and gw[V,C] += gradient of the sum times `scale`.
  *                row_loss[M] out (NULL: not wanted), 0 where target < 0.
  * residual_grad  db[M,C] out act = dropout mask applied to dy[M,C] act: the gradient of the branch
  *                that an epilogue adds to a residual. (The residual's own is dy itself.)
  * gemm_nn        dx[M,K] out act = e(dy[M,N] act . w[N,K] act); e NULL: the sum itself
- * gemm_tn        gw[N,K] inout float += dy[M,N]^T act . x[M,K] act; gb[N] inout float (NULL: not
- *                wanted) += column sums of dy
- * norm_grad      dx[M,C] inout act += gradient through the norm; ggain[C], gbias[C] inout float
+ * gemm_tn        gw[N,K] += dy[M,N]^T act . x[M,K] act; gb[N] (NULL: not wanted) += column sums of dy
+ * norm_grad      dx[M,C] inout act += gradient through the norm; ggain[C], gbias[C] += theirs
  * attention_grad dqkv[M,(H+2G)*D] out act from d_o[M,H*D], o, qkv, lse; recomputes probabilities
- * embed_grad     gwte[V,C], gwpe[T,C] inout float += dropout mask applied to dx[M,C] act, in row order
- * sum_squares    sum of x[n]^2 in double; NaN or Inf in gives a non-finite result
- * adamw          master[n], m[n], v[n] inout float; g[n] in float, un-normalised;
+ * embed_grad     gwte[V,C], gwpe[T,C] += dropout mask applied to dx[M,C] act, in row order
+ * sum_squares    sum inout += squares of g[n] (in), each as FP32, in chunks of 64 summed in FP64, the
+ *                chunks exactly: the same for every cut of g at multiples of 64 elements
+ * adamw          master[n], m[n], v[n] inout float; g[n] in, un-normalised, as FP32;
  *                w[n] out act = rounded master. decoupled decay, PyTorch's order of operations.
  * to_act         y[n] out act = rounded x[n] float
  * from_act       y[n] out float = x[n] act
  * peak           FLOP/s of the unit that serves gemm, measured for about `seconds` on all threads */
-#define TT_OPS(X)                                                                                 \
-    X(pack, void, (tt_ctx * ctx, void *packed, const void *w, int64_t N, int64_t K))              \
-    X(embed, void,                                                                                \
-      (tt_ctx * ctx, void *x, const void *wte, const void *wpe, const int32_t *token, int64_t B,  \
-       int64_t T, int64_t C, const tt_dropout *drop))                                             \
-    X(norm, void,                                                                                 \
-      (tt_ctx * ctx, void *y, float *mean, float *rstd, const void *x, const void *gain,          \
-       const void *bias, int64_t M, int64_t C))                                                   \
-    X(gemm_nt, void,                                                                              \
-      (tt_ctx * ctx, void *y, const void *x, const tt_weight *w, const tt_epilogue *e, int64_t M, \
-       int64_t N, int64_t K))                                                                     \
-    X(gemm_nt_f32, void,                                                                          \
-      (tt_ctx * ctx, float *y, const void *x, const tt_weight *w, int64_t M, int64_t N,           \
-       int64_t K))                                                                                \
-    X(attention, void,                                                                            \
-      (tt_ctx * ctx, void *o, float *lse, const void *qkv, int64_t B, int64_t T, int64_t H,       \
-       int64_t G, int64_t D, int64_t T_max, const tt_dropout *drop))                              \
-    X(head_loss, void,                                                                            \
-      (tt_ctx * ctx, double *loss_sum, int64_t *count, float *row_loss, void *dx, float *gw,      \
-       const void *x, const tt_weight *w, const int32_t *target, int64_t M, int64_t V,            \
-       int64_t vocab_used, int64_t C, int64_t leaf, float scale))                                 \
-    X(residual_grad, void,                                                                        \
-      (tt_ctx * ctx, void *db, const void *dy, int64_t B, int64_t T, int64_t C,                   \
-       const tt_dropout *drop))                                                                   \
-    X(gemm_nn, void,                                                                              \
-      (tt_ctx * ctx, void *dx, const void *dy, const tt_weight *w, const tt_epilogue *e,          \
-       int64_t M, int64_t N, int64_t K))                                                          \
-    X(gemm_tn, void,                                                                              \
-      (tt_ctx * ctx, float *gw, float *gb, const void *dy, const void *x, int64_t M, int64_t N,   \
-       int64_t K, int64_t leaf))                                                                  \
-    X(norm_grad, void,                                                                            \
-      (tt_ctx * ctx, void *dx, float *ggain, float *gbias, const void *dy, const void *x,         \
-       const void *gain, const float *mean, const float *rstd, int64_t M, int64_t C,              \
-       int64_t leaf))                                                                             \
-    X(attention_grad, void,                                                                       \
-      (tt_ctx * ctx, void *dqkv, const void *d_o, const void *o, const void *qkv,                 \
-       const float *lse, int64_t B, int64_t T, int64_t H, int64_t G, int64_t D, int64_t T_max,    \
-       const tt_dropout *drop))                                                                   \
-    X(embed_grad, void,                                                                           \
-      (tt_ctx * ctx, float *gwte, float *gwpe, const void *dx, const int32_t *token, int64_t B,   \
-       int64_t T, int64_t C, const tt_dropout *drop))                                             \
-    X(sum_squares, double, (tt_ctx * ctx, const float *x, int64_t n))                             \
-    X(adamw, void,                                                                                \
-      (tt_ctx * ctx, float *master, float *m, float *v, void *w, const float *g, int64_t n,       \
-       const tt_adamw *step))                                                                     \
-    X(to_act, void, (tt_ctx * ctx, void *y, const float *x, int64_t n))                           \
-    X(from_act, void, (tt_ctx * ctx, float *y, const void *x, int64_t n))                         \
+#define TT_OPS(X)                                                                                  \
+    X(pack, void, (tt_ctx * ctx, void *packed, const void *w, int64_t N, int64_t K))               \
+    X(embed, void,                                                                                 \
+      (tt_ctx * ctx, void *x, const void *wte, const void *wpe, const int32_t *token, int64_t B,   \
+       int64_t T, int64_t C, const tt_dropout *drop))                                              \
+    X(norm, void,                                                                                  \
+      (tt_ctx * ctx, void *y, float *mean, float *rstd, const void *x, const void *gain,           \
+       const void *bias, int64_t M, int64_t C))                                                    \
+    X(gemm_nt, void,                                                                               \
+      (tt_ctx * ctx, void *y, const void *x, const tt_weight *w, const tt_epilogue *e, int64_t M,  \
+       int64_t N, int64_t K, int64_t leaf))                                                        \
+    X(gemm_nt_f32, void,                                                                           \
+      (tt_ctx * ctx, float *y, const void *x, const tt_weight *w, int64_t M, int64_t N, int64_t K, \
+       int64_t leaf))                                                                              \
+    X(attention, void,                                                                             \
+      (tt_ctx * ctx, void *o, float *lse, const void *qkv, int64_t B, int64_t T, int64_t H,        \
+       int64_t G, int64_t D, int64_t T_max, const tt_dropout *drop))                               \
+    X(head_loss, void,                                                                             \
+      (tt_ctx * ctx, tt_exact * loss_sum, int64_t * count, float *row_loss, void *dx,              \
+       const tt_grad *gw, const void *x, const tt_weight *w, const int32_t *target, int64_t M,     \
+       int64_t V, int64_t vocab_used, int64_t C, int64_t leaf, float scale))                       \
+    X(residual_grad, void,                                                                         \
+      (tt_ctx * ctx, void *db, const void *dy, int64_t B, int64_t T, int64_t C,                    \
+       const tt_dropout *drop))                                                                    \
+    X(gemm_nn, void,                                                                               \
+      (tt_ctx * ctx, void *dx, const void *dy, const tt_weight *w, const tt_epilogue *e,           \
+       int64_t M, int64_t N, int64_t K, int64_t leaf))                                             \
+    X(gemm_tn, void,                                                                               \
+      (tt_ctx * ctx, const tt_grad *gw, const tt_grad *gb, const void *dy, const void *x,          \
+       int64_t M, int64_t N, int64_t K, int64_t leaf))                                             \
+    X(norm_grad, void,                                                                             \
+      (tt_ctx * ctx, void *dx, const tt_grad *ggain, const tt_grad *gbias, const void *dy,         \
+       const void *x, const void *gain, const float *mean, const float *rstd, int64_t M,           \
+       int64_t C, int64_t leaf))                                                                   \
+    X(attention_grad, void,                                                                        \
+      (tt_ctx * ctx, void *dqkv, const void *d_o, const void *o, const void *qkv,                  \
+       const float *lse, int64_t B, int64_t T, int64_t H, int64_t G, int64_t D, int64_t T_max,     \
+       const tt_dropout *drop))                                                                    \
+    X(embed_grad, void,                                                                            \
+      (tt_ctx * ctx, const tt_grad *gwte, const tt_grad *gwpe, const void *dx,                     \
+       const int32_t *token, int64_t B, int64_t T, int64_t C, const tt_dropout *drop))             \
+    X(sum_squares, void, (tt_ctx * ctx, tt_exact * sum, const tt_grad *g, int64_t n))              \
+    X(adamw, void,                                                                                 \
+      (tt_ctx * ctx, float *master, float *m, float *v, void *w, const tt_grad *g, int64_t n,      \
+       const tt_adamw *step))                                                                      \
+    X(to_act, void, (tt_ctx * ctx, void *y, const float *x, int64_t n))                            \
+    X(from_act, void, (tt_ctx * ctx, float *y, const void *x, int64_t n))                          \
     X(peak, double, (tt_ctx * ctx, double seconds))
 
 #define TT_OP_FIELD(name, type, args) type(*name) args;

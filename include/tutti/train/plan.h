@@ -21,7 +21,7 @@
 typedef enum tt_component {
     TT_MEM_WEIGHTS,     /* act, whole vector */
     TT_MEM_PACKED,      /* the matrices again, as the matmuls read them */
-    TT_MEM_GRADIENTS,   /* FP32, whole vector */
+    TT_MEM_GRADIENTS,   /* FP32, or fixed point in exact mode, whole vector */
     TT_MEM_OPTIMIZER,   /* FP32 master, m, v of the rank's shard */
     TT_MEM_ACTIVATIONS, /* of one micro-batch, and what backward needs */
     TT_MEM_WORKSPACE,   /* scratch of the kernels */
@@ -31,9 +31,9 @@ typedef enum tt_component {
 
 extern const char *const tt_component_names[TT_MEM_COMPONENTS];
 
-/* Doubles that the ranks of a step agree on beside the vectors: sums before the update, then maxima of
- * times and memory (train/step.c). */
-enum { TT_STEP_SUMS = 6, TT_STEP_MAXIMA = 3 };
+/* 64-bit numbers that the ranks of a step agree on beside the vectors: sums before the update, then
+ * maxima of times and memory (train/step.c). */
+enum { TT_STEP_SUMS = 2 * TT_EXACT_WORDS + 4, TT_STEP_MAXIMA = 3 };
 
 typedef struct tt_plan {
     size_t bytes[TT_MEM_COMPONENTS]; /* of this rank */
@@ -57,6 +57,7 @@ typedef struct tt_blueprint {
     tt_shard cut;   /* the rank's pieces, whatever the ZeRO stage: for sums and saving */
     tt_ops ops, guarded;
     size_t act_bytes;
+    size_t grad_bytes; /* of an element of the gradient: 4, or 8 in exact mode */
     tt_plan plan;
 } tt_blueprint;
 

@@ -20,7 +20,10 @@ typedef struct tt_record {
     double lr, grad_norm; /* norm of the mean gradient before clipping; NaN: not finite */
     bool clipped, skipped;
     double loss_scale;
-    int64_t nonfinite; /* gradient elements that are not finite, all ranks */
+    int64_t
+        nonfinite; /* gradient elements that are not finite; in exact mode, summands that are not,
+                          or out of range; all ranks */
+    const char *nonfinite_in; /* name of the first parameter with such, the trainer's; or NULL */
     double step_ms, tokens_per_s, mfu, comm_ms, comm_exposed_ms, rss_mb;
     int64_t comm_calls, comm_bytes; /* of this rank */
     bool stop;                      /* some rank was asked to stop */

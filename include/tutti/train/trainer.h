@@ -44,7 +44,8 @@ typedef struct tt_trainer {
     tt_ctx ctx;
     tt_arena arena[TT_MEM_COMPONENTS];
     void *weights;         /* [N] act */
-    float *gradient;       /* [N] un-normalised sum */
+    tt_grad gradient;      /* [N] un-normalised sum; lost: [params.count] */
+    tt_fixed point;        /* of fixed-point gradients */
     float *master, *m, *v; /* [shard.elements] */
     tt_segment *segment;   /* [segments] owned: the shard, by optimizer group */
     int segments;

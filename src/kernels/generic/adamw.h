@@ -10,10 +10,10 @@
 
 #include <math.h>
 
-#include "kernels/generic/act.h"
+#include "kernels/generic/fixed.h"
 
-static void generic_adamw(tt_ctx *ctx, float *master, float *m, float *v, void *w_, const float *g,
-                          int64_t n, const tt_adamw *step)
+static void generic_adamw(tt_ctx *ctx, float *master, float *m, float *v, void *w_,
+                          const tt_grad *g, int64_t n, const tt_adamw *step)
 {
     act *w = w_;
     const float keep = (float)(1 - (double)step->lr * (double)step->weight_decay);
@@ -24,7 +24,7 @@ static void generic_adamw(tt_ctx *ctx, float *master, float *m, float *v, void *
     const float grad_scale = step->grad_scale;
 #pragma omp parallel for num_threads(ctx->threads)
     for (int64_t i = 0; i < n; i += LANES) {
-        wide p = wide_load(master + i, n - i), d = wide_load(g + i, n - i);
+        wide p = wide_load(master + i, n - i), d = grad_load(g, i, n - i);
         wide first = wide_load(m + i, n - i), second = wide_load(v + i, n - i);
         EACH_PART(k)
         {

@@ -2,14 +2,15 @@
 #ifndef TUTTI_KERNELS_GENERIC_COLUMN_SUMS_H
 #define TUTTI_KERNELS_GENERIC_COLUMN_SUMS_H
 
-#include "kernels/generic/act.h"
+#include "kernels/generic/fixed.h"
 
-/* gb[n] inout += column sums of dy[M,n] (rows N apart): each leaf from zero in row order. */
-static inline void column_sums(float *gb, const act *dy, int64_t N, int64_t M, int64_t n,
-                               int64_t leaf)
+/* gb, n elements from `at` on, += column sums of dy[M,n] (rows N apart): each leaf from zero in row
+ * order. */
+static inline void column_sums(const tt_grad *gb, int64_t at, const act *dy, int64_t N, int64_t M,
+                               int64_t n, int64_t leaf)
 {
+    const float limit = tt_fixed_limit(tt_min(leaf, M));
     for (int64_t j = 0; j < n; j += LANES) {
-        wide sum = wide_load(gb + j, n - j);
         for (int64_t first = 0; first < M; first += leaf) {
             wide of_leaf = wide_zero();
             for (int64_t m = first; m < tt_min(first + leaf, M); m++) {
@@ -19,12 +20,8 @@ static inline void column_sums(float *gb, const act *dy, int64_t N, int64_t M, i
                     of_leaf.part[p] += d.part[p];
                 }
             }
-            EACH_PART(p)
-            {
-                sum.part[p] += of_leaf.part[p];
-            }
+            grad_add(gb, at + j, of_leaf, n - j, limit);
         }
-        wide_store(gb + j, sum, n - j);
     }
 }
 

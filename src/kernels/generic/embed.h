@@ -3,6 +3,7 @@
 #define TUTTI_KERNELS_GENERIC_EMBED_H
 
 #include "kernels/generic/dropout.h"
+#include "kernels/generic/fixed.h"
 
 /* x[n], or BLOCK of it, out = dropout(word + position). */
 static inline void embed_block(act *x, const act *word, const act *position, int64_t n,
@@ -40,8 +41,9 @@ static void generic_embed(tt_ctx *ctx, void *x_, const void *wte_, const void *w
     }
 }
 
-/* word[n] and position[n], or BLOCK of them, inout += dx under dropout. */
-static inline void embed_grad_block(float *word, float *position, const act *dx, int64_t n,
+/* gwte from `word` on and gwpe from `position` on, n elements or BLOCK, += dx under dropout. */
+static inline void embed_grad_block(const tt_grad *gwte, int64_t word, const tt_grad *gwpe,
+                                    int64_t position, const act *dx, int64_t n,
                                     const tt_dropout *drop, int64_t b, int64_t first)
 {
     float mask[BLOCK];
@@ -51,23 +53,20 @@ static inline void embed_grad_block(float *word, float *position, const act *dx,
         block_clear(mask, n);
     }
     for (int i = 0; i < BLOCK && i < n; i += LANES) {
-        wide d = wide_load_act(dx + i, n - i), w = wide_load(word + i, n - i);
-        wide at = wide_load(position + i, n - i);
+        wide d = wide_load_act(dx + i, n - i);
         EACH_PART(p)
         {
             d.part[p] = on ? d.part[p] * vec_load(mask + i + p * VEC) : d.part[p];
-            w.part[p] += d.part[p];
-            at.part[p] += d.part[p];
         }
-        wide_store(word + i, w, n - i);
-        wide_store(position + i, at, n - i);
+        grad_add(gwte, word + i, d, n - i, tt_fixed_limit(1));
+        grad_add(gwpe, position + i, d, n - i, tt_fixed_limit(1));
     }
 }
 
 /* A thread owns a range of columns, so that equal tokens add up in row order without races. */
-static void generic_embed_grad(tt_ctx *ctx, float *gwte, float *gwpe, const void *dx_,
-                               const int32_t *token, int64_t B, int64_t T, int64_t C,
-                               const tt_dropout *drop)
+static void generic_embed_grad(tt_ctx *ctx, const tt_grad *gwte, const tt_grad *gwpe,
+                               const void *dx_, const int32_t *token, int64_t B, int64_t T,
+                               int64_t C, const tt_dropout *drop)
 {
     const act *dx = dx_;
     const int64_t blocks = blocks_of(C), ranges = tt_min(ctx->threads, blocks);
@@ -76,10 +75,10 @@ static void generic_embed_grad(tt_ctx *ctx, float *gwte, float *gwpe, const void
         const int64_t begin = blocks * range / ranges * BLOCK;
         const int64_t end = tt_min(C, blocks * (range + 1) / ranges * BLOCK);
         for (int64_t m = 0; m < B * T; m++) {
-            float *word = gwte + token[m] * C, *position = gwpe + m % T * C;
+            const int64_t word = token[m] * C, position = m % T * C;
             for (int64_t c = begin; c < end; c += BLOCK) {
-                embed_grad_block(word + c, position + c, dx + m * C + c, end - c, drop, m / T,
-                                 m % T * C + c);
+                embed_grad_block(gwte, word + c, gwpe, position + c, dx + m * C + c, end - c, drop,
+                                 m / T, position + c);
             }
         }
     }

@@ -133,27 +133,31 @@ static void generic_pack(tt_ctx *ctx, void *packed, const void *w, int64_t N, in
 }
 
 static void generic_gemm_nt(tt_ctx *ctx, void *y, const void *x, const tt_weight *w,
-                            const tt_epilogue *e, int64_t M, int64_t N, int64_t K)
+                            const tt_epilogue *e, int64_t M, int64_t N, int64_t K, int64_t leaf)
 {
+    (void)leaf; /* a row is a sum of its own here, wherever it stands */
     gemm_forward(ctx, y, NULL, x, w->w, e, M, N, K, true);
 }
 
 static void generic_gemm_nt_f32(tt_ctx *ctx, float *y, const void *x, const tt_weight *w, int64_t M,
-                                int64_t N, int64_t K)
+                                int64_t N, int64_t K, int64_t leaf)
 {
+    (void)leaf;
     gemm_forward(ctx, NULL, y, x, w->w, NULL, M, N, K, true);
 }
 
 static void generic_gemm_nn(tt_ctx *ctx, void *dx, const void *dy, const tt_weight *w,
-                            const tt_epilogue *e, int64_t M, int64_t N, int64_t K)
+                            const tt_epilogue *e, int64_t M, int64_t N, int64_t K, int64_t leaf)
 {
+    (void)leaf;
     gemm_forward(ctx, dx, NULL, dy, w->w, e, M, K, N, false);
 }
 
-static void generic_gemm_tn(tt_ctx *ctx, float *gw, float *gb, const void *dy_, const void *x_,
-                            int64_t M, int64_t N, int64_t K, int64_t leaf)
+static void generic_gemm_tn(tt_ctx *ctx, const tt_grad *gw, const tt_grad *gb, const void *dy_,
+                            const void *x_, int64_t M, int64_t N, int64_t K, int64_t leaf)
 {
     const act *dy = dy_, *x = x_;
+    const float limit = tt_fixed_limit(tt_min(leaf, M));
     int64_t across = tt_ceil_div(K, TILE_COLS), tiles = tt_ceil_div(N, TILE_ROWS) * across;
 #pragma omp parallel for num_threads(ctx->threads)
     for (int64_t tile = 0; tile < tiles; tile++) {
@@ -161,7 +165,7 @@ static void generic_gemm_tn(tt_ctx *ctx, float *gw, float *gb, const void *dy_, 
         int64_t row = tile / across * TILE_ROWS, col = tile % across * TILE_COLS;
         int64_t rows = tt_min(TILE_ROWS, N - row), cols = tt_min(TILE_COLS, K - col);
         if (gb != NULL && col == 0) {
-            column_sums(gb + row, dy + row, N, M, rows, leaf);
+            column_sums(gb, row, dy + row, N, M, rows, leaf);
         }
         for (int64_t first = 0; first < M; first += leaf) {
             int64_t last = tt_min(first + leaf, M);
@@ -171,11 +175,7 @@ static void generic_gemm_tn(tt_ctx *ctx, float *gw, float *gb, const void *dy_, 
                 gemm_pack_b(s->b, x + m * K + col, K, depth, cols);
                 gemm_multiply(s, true, rows, cols, depth, m > first);
             }
-            for (int64_t i = 0; i < rows; i++) {
-                for (int64_t j = 0; j < cols; j++) {
-                    gw[(row + i) * K + col + j] += s->c[i * TILE_COLS + j];
-                }
-            }
+            grad_add_block(gw, row * K + col, K, s->c, TILE_COLS, rows, cols, limit);
         }
     }
 }

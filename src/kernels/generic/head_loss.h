@@ -130,7 +130,7 @@ static void head_rows(head_call *h, act *dz, int64_t m, int64_t rows)
 {
     const int64_t V = h->V;
     if (head_valid(h, m, rows) > 0) { /* else padding at a document's end: no matmul needed */
-        h->rest.ops->gemm_nt_f32(&h->rest, h->z, h->x + m * h->C, h->w, rows, V, h->C);
+        h->rest.ops->gemm_nt_f32(&h->rest, h->z, h->x + m * h->C, h->w, rows, V, h->C, rows);
     }
 #pragma omp parallel for num_threads(h->rest.threads)
     for (int64_t i = 0; i < rows; i++) {
@@ -145,8 +145,8 @@ static void head_rows(head_call *h, act *dz, int64_t m, int64_t rows)
     }
 }
 
-static void generic_head_loss(tt_ctx *ctx, double *loss_sum, int64_t *count, float *row_loss,
-                              void *dx_, float *gw, const void *x, const tt_weight *w,
+static void generic_head_loss(tt_ctx *ctx, tt_exact *loss_sum, int64_t *count, float *row_loss,
+                              void *dx_, const tt_grad *gw, const void *x, const tt_weight *w,
                               const int32_t *target, int64_t M, int64_t V, int64_t vocab_used,
                               int64_t C, int64_t leaf, float scale)
 {
@@ -166,7 +166,7 @@ static void generic_head_loss(tt_ctx *ctx, double *loss_sum, int64_t *count, flo
             int64_t rows = tt_min(TT_HEAD_ROWS, depth - i);
             head_rows(&h, h.dz != NULL ? h.dz + i * V : NULL, m + i, rows);
             for (int64_t r = 0; r < rows; r++) {
-                *loss_sum += h.loss[r];
+                tt_exact_add(loss_sum, h.loss[r]);
                 if (row_loss != NULL) {
                     row_loss[m + i + r] = (float)h.loss[r];
                 }
@@ -177,7 +177,7 @@ static void generic_head_loss(tt_ctx *ctx, double *loss_sum, int64_t *count, flo
         if (dx != NULL && valid == 0) {
             memset(dx + m * C, 0, tt_bytes(depth * C, sizeof *dx));
         } else if (dx != NULL) {
-            h.rest.ops->gemm_nn(&h.rest, dx + m * C, h.dz, w, NULL, depth, V, C);
+            h.rest.ops->gemm_nn(&h.rest, dx + m * C, h.dz, w, NULL, depth, V, C, depth);
             h.rest.ops->gemm_tn(&h.rest, gw, NULL, h.dz, h.x + m * C, depth, V, C, depth);
         }
     }

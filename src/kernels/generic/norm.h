@@ -15,7 +15,7 @@
 #include <assert.h>
 #include <math.h>
 
-#include "kernels/generic/act.h"
+#include "kernels/generic/fixed.h"
 
 #define NORM_EPS 1e-5f
 
@@ -116,8 +116,8 @@ static inline void norm_grad_one(act *dx, float *ggain, float *gbias, const act 
     }
 }
 
-static void generic_norm_grad(tt_ctx *ctx, void *dx_, float *ggain, float *gbias, const void *dy_,
-                              const void *x_, const void *gain, const float *mean,
+static void generic_norm_grad(tt_ctx *ctx, void *dx_, const tt_grad *ggain, const tt_grad *gbias,
+                              const void *dy_, const void *x_, const void *gain, const float *mean,
                               const float *rstd, int64_t M, int64_t C, int64_t leaf)
 {
     act *dx = dx_;
@@ -125,6 +125,7 @@ static void generic_norm_grad(tt_ctx *ctx, void *dx_, float *ggain, float *gbias
     const int64_t row = norm_grad_row(C), of_leaf = tt_ceil_div(tt_min(leaf, M), NORM_ROWS);
     const int64_t shares = M / leaf * of_leaf + tt_ceil_div(M % leaf, NORM_ROWS);
     float *total = (void *)ctx->workspace, *part = total + 2 * row;
+    const float limit = tt_fixed_limit(tt_min(leaf, M));
     assert(norm_grad_bytes(C) <= ctx->workspace_bytes);
     for (int64_t begin = 0; begin < shares; begin += NORM_SHARES) {
         const int64_t end = tt_min(shares, begin + NORM_SHARES);
@@ -144,7 +145,7 @@ static void generic_norm_grad(tt_ctx *ctx, void *dx_, float *ggain, float *gbias
             }
 #pragma omp for
             for (int64_t c = 0; c < 2 * row; c += LANES) {
-                float *out = c < row ? ggain + c : gbias + (c - row);
+                const tt_grad *out = c < row ? ggain : gbias;
                 const int64_t n = C - c % row;
                 wide sum = wide_load(total + c, LANES);
                 for (int64_t share = begin; share < end; share++) {
@@ -155,12 +156,7 @@ static void generic_norm_grad(tt_ctx *ctx, void *dx_, float *ggain, float *gbias
                         sum.part[p] = share % of_leaf == 0 ? f.part[p] : sum.part[p] + f.part[p];
                     }
                     if (ends) {
-                        wide all = wide_load(out, n);
-                        EACH_PART(p)
-                        {
-                            all.part[p] += sum.part[p];
-                        }
-                        wide_store(out, all, n);
+                        grad_add(out, c % row, sum, n, limit);
                     }
                 }
                 wide_store(total + c, sum, LANES);

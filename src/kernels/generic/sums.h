@@ -2,40 +2,39 @@
 #ifndef TUTTI_KERNELS_GENERIC_SUMS_H
 #define TUTTI_KERNELS_GENERIC_SUMS_H
 
-#include "kernels/generic/act.h"
+#include "kernels/generic/fixed.h"
 
-/* SEGMENTS equal runs, whatever the number of threads, each summed over LANES in double. */
-static double generic_sum_squares(tt_ctx *ctx, const float *x, int64_t n)
+/* Chunks of BLOCK elements are summed over LANES in FP64; the sums of chunks are added without
+ * rounding, so it does not matter how many there are in a call, or which thread adds which. */
+static void generic_sum_squares(tt_ctx *ctx, tt_exact *sum, const tt_grad *g, int64_t n)
 {
-    enum { SEGMENTS = 64 };
-    double partial[SEGMENTS];
-    int64_t length = tt_round_up(tt_ceil_div(n, SEGMENTS), LANES);
-#pragma omp parallel for num_threads(ctx->threads)
-    for (int64_t segment = 0; segment < SEGMENTS; segment++) {
-        const int64_t last = tt_min(n, (segment + 1) * length);
-        vec_doubles sum[LANES / DOUBLES] = {{0}};
-        double lanes[LANES];
-        for (int64_t i = segment * length; i < last; i += LANES) {
-            wide f = wide_load(x + i, last - i);
-            EACH_PART(p)
-            {
-                vec_doubles low, high;
-                vec_to_doubles(f.part[p], &low, &high);
-                sum[2 * p] += low * low;
-                sum[2 * p + 1] += high * high;
+#pragma omp parallel num_threads(ctx->threads)
+    {
+        tt_exact own = {0};
+#pragma omp for schedule(static) nowait
+        for (int64_t chunk = 0; chunk < n; chunk += BLOCK) {
+            const int64_t end = tt_min(n, chunk + BLOCK);
+            vec_doubles part[LANES / DOUBLES] = {{0}};
+            double lanes[LANES], total = 0;
+            for (int64_t i = chunk; i < end; i += LANES) {
+                wide f = grad_load(g, i, end - i);
+                EACH_PART(p)
+                {
+                    vec_doubles low, high;
+                    vec_to_doubles(f.part[p], &low, &high);
+                    part[2 * p] += low * low;
+                    part[2 * p + 1] += high * high;
+                }
             }
+            memcpy(lanes, part, sizeof lanes);
+            for (int l = 0; l < LANES; l++) {
+                total += lanes[l];
+            }
+            tt_exact_add(&own, total);
         }
-        memcpy(lanes, sum, sizeof lanes);
-        partial[segment] = 0;
-        for (int l = 0; l < LANES; l++) {
-            partial[segment] += lanes[l];
-        }
+#pragma omp critical(tt_sum_squares)
+        tt_exact_merge(sum, &own);
     }
-    double sum = 0;
-    for (int segment = 0; segment < SEGMENTS; segment++) {
-        sum += partial[segment];
-    }
-    return sum;
 }
 
 #endif

@@ -103,9 +103,10 @@ typedef struct gemm_call {
     int64_t depth;        /* number of k */
     int64_t leaf;         /* k per run */
     gemm_finish finish;
-    void *c;              /* [rows, columns] */
-    const tt_epilogue *e; /* GEMM_ACT; or NULL */
-    float *column_sums;   /* GEMM_ADD: of a's data, or NULL */
+    void *c;                    /* [rows, columns] */
+    const tt_grad *grad;        /* GEMM_ADD: c */
+    const tt_grad *column_sums; /* GEMM_ADD: of a's data, or NULL */
+    const tt_epilogue *e;       /* GEMM_ACT; or NULL */
 } gemm_call;
 
 /* ---- the workspace: for each thread a and sums; then b ---- */
@@ -240,6 +241,11 @@ static void gemm_store(const gemm_call *g, const float *sums, int64_t i, int64_t
                        int64_t cols)
 {
     int64_t width = g->b.extent;
+    if (g->finish == GEMM_ADD) {
+        grad_add_block(g->grad, i * width + j, width, sums, GROUP_COLS, rows, cols,
+                       tt_fixed_limit(tt_min(g->leaf, g->depth)));
+        return;
+    }
     if (g->finish == GEMM_ACT) {
         generic_epilogue(g->e, g->c, sums, GROUP_COLS, i, j, rows, cols, width);
         return;
@@ -248,13 +254,7 @@ static void gemm_store(const gemm_call *g, const float *sums, int64_t i, int64_t
         float *restrict c = (float *)g->c + (i + m) * width + j;
         const float *restrict from = sums + m * GROUP_COLS;
         bytes_ahead(c + ROWS_AHEAD * width, cols * (int64_t)sizeof *c);
-        if (g->finish == GEMM_FLOAT) {
-            memcpy(c, from, tt_bytes(cols, sizeof *c));
-        } else {
-            for (int64_t n = 0; n < cols; n++) {
-                c[n] += from[n];
-            }
-        }
+        memcpy(c, from, tt_bytes(cols, sizeof *c));
     }
 }
 
@@ -294,7 +294,7 @@ static void gemm_task(const tt_ctx *ctx, const gemm_call *g, gemm_at at)
     float *own = gemm_own(ctx);
     tile_a *a = (void *)own;
     if (g->column_sums != NULL && at.j == 0) {
-        column_sums(g->column_sums + at.i, g->a.data + at.i, g->a.stride, g->depth, at.rows,
+        column_sums(g->column_sums, at.i, g->a.data + at.i, g->a.stride, g->depth, at.rows,
                     g->leaf);
     }
     for (int64_t run = 0; run < g->depth; run += g->leaf, at.run++) {
@@ -393,8 +393,9 @@ static void gemm_pack(tt_ctx *ctx, void *packed, const void *w, int64_t N, int64
 
 /* y[M,N] = e(x[M,K] . w[N,K]^T) */
 static void gemm_nt(tt_ctx *ctx, void *y, const void *x, const tt_weight *w, const tt_epilogue *e,
-                    int64_t M, int64_t N, int64_t K)
+                    int64_t M, int64_t N, int64_t K, int64_t leaf)
 {
+    (void)leaf; /* rows of a leaf or of several: a row is a sum of its own */
     gemm_run(ctx, (gemm_call){.a = {x, M, K, true},
                               .b = gemm_columns_nt(w->w, N, K),
                               .packed = gemm_packed_nt(w),
@@ -407,8 +408,9 @@ static void gemm_nt(tt_ctx *ctx, void *y, const void *x, const tt_weight *w, con
 
 /* y[M,N] = x[M,K] . w[N,K]^T */
 static void gemm_nt_f32(tt_ctx *ctx, float *y, const void *x, const tt_weight *w, int64_t M,
-                        int64_t N, int64_t K)
+                        int64_t N, int64_t K, int64_t leaf)
 {
+    (void)leaf;
     gemm_run(ctx, (gemm_call){.a = {x, M, K, true},
                               .b = gemm_columns_nt(w->w, N, K),
                               .packed = gemm_packed_nt(w),
@@ -420,8 +422,9 @@ static void gemm_nt_f32(tt_ctx *ctx, float *y, const void *x, const tt_weight *w
 
 /* dx[M,K] = e(dy[M,N] . w[N,K]) */
 static void gemm_nn(tt_ctx *ctx, void *dx, const void *dy, const tt_weight *w, const tt_epilogue *e,
-                    int64_t M, int64_t N, int64_t K)
+                    int64_t M, int64_t N, int64_t K, int64_t leaf)
 {
+    (void)leaf;
     gemm_run(ctx, (gemm_call){.a = {dy, M, N, true},
                               .b = gemm_columns_nn(w->w, K),
                               .packed = gemm_packed_nn(w, N, K),
@@ -434,8 +437,8 @@ static void gemm_nn(tt_ctx *ctx, void *dx, const void *dy, const tt_weight *w, c
 
 /* gw[N,K] += dy[M,N]^T . x[M,K], gb[N] += column sums of dy: as many leaves at a time as there is
  * room for x. Leaf comes after leaf either way. */
-static void gemm_tn(tt_ctx *ctx, float *gw, float *gb, const void *dy, const void *x, int64_t M,
-                    int64_t N, int64_t K, int64_t leaf)
+static void gemm_tn(tt_ctx *ctx, const tt_grad *gw, const tt_grad *gb, const void *dy,
+                    const void *x, int64_t M, int64_t N, int64_t K, int64_t leaf)
 {
     size_t room = ctx->workspace_bytes - gemm_own_bytes(ctx->threads);
     leaf = tt_min(leaf, M);
@@ -447,7 +450,7 @@ static void gemm_tn(tt_ctx *ctx, float *gw, float *gb, const void *dy, const voi
                                   .depth = tt_min(rows, M - m),
                                   .leaf = leaf,
                                   .finish = GEMM_ADD,
-                                  .c = gw,
+                                  .grad = gw,
                                   .column_sums = gb});
     }
 }
