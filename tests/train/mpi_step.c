@@ -207,6 +207,7 @@ START_TEST(non_finite_gradient_is_skipped_by_all)
                          .step = 2};
     step_once(&t, &record);
     ck_assert(everywhere(record.skipped && !record.clipped && record.nonfinite > 0));
+    ck_assert(everywhere(record.nonfinite_in != NULL && strcmp(record.nonfinite_in, "wte") == 0));
     ck_assert(everywhere(same_weights(&t, &before)));
     ck_assert(everywhere(same_shards(&t, t.master, &before, before.master, NULL)));
     ck_assert(everywhere(same_shards(&t, t.m, &before, before.m, NULL)));

@@ -1,0 +1,203 @@
+/* mpi_exact.c: with run.exact, how a batch is split shows in no bit of what is learned: not over ranks,
+ * micro-batches, threads, ZeRO stages, buckets or the form of the weights. */
+#define TT_MPI_TEST
+#include "train_test.h"
+
+enum { SEQUENCES = 12, STEPS = 4 }; /* 12: divides by 1, 2, 3 and 4 ranks */
+
+static const struct {
+    const char *compute, *mode;
+} kinds[] = {{"fp32", "stream"}, {"fp32", "documents"}, {"bf16", "documents"}};
+enum { KINDS = sizeof kinds / sizeof *kinds };
+
+static tt_config exact_config(const char *run, int kind)
+{
+    tt_config config = tiny_config(run);
+    set(&config, "run.exact", "true");
+    set(&config, "precision.compute", "%s", kinds[kind].compute);
+    set(&config, "data.mode", "%s", kinds[kind].mode);
+    set(&config, "model.dropout", "0.1");
+    set(&config, "optim.clip", "0.5");
+    set(&config, "batch.sequences", "%d", SEQUENCES);
+    return config;
+}
+
+static bool same_number(double a, double b)
+{
+    return memcmp(&a, &b, sizeof a) == 0;
+}
+
+static bool same_records(const tt_record *a, const tt_record *b)
+{
+    return same_number(a->loss, b->loss) && same_number(a->grad_norm, b->grad_norm) &&
+           a->tokens == b->tokens && a->clipped == b->clipped && a->nonfinite == b->nonfinite &&
+           (a->nonfinite_in != NULL) == (b->nonfinite_in != NULL) &&
+           (a->nonfinite_in == NULL || strcmp(a->nonfinite_in, b->nonfinite_in) == 0);
+}
+
+/* Elements that are in this rank's cut, where the buckets of two trainers may differ: flat by flat. */
+static bool same_masters(const tt_trainer *a, const tt_trainer *whole)
+{
+    const tt_shard *x = &a->print.shard, *y = &whole->print.shard;
+    bool same = true;
+    for (int i = 0; i < x->count; i++) {
+        for (int j = 0; j < y->count; j++) {
+            const int64_t first = tt_max(x->range[i].first, y->range[j].first);
+            const int64_t end = tt_min(x->range[i].end, y->range[j].end);
+            const int64_t at = x->local[i] + (first - x->range[i].first);
+            const int64_t to = y->local[j] + (first - y->range[j].first);
+            if (first < end) {
+                const size_t bytes = sizeof(float) * (size_t)(end - first);
+                same = same && memcmp(a->master + at, whole->master + to, bytes) == 0 &&
+                       memcmp(a->m + at, whole->m + to, bytes) == 0 &&
+                       memcmp(a->v + at, whole->v + to, bytes) == 0;
+            }
+        }
+    }
+    return same;
+}
+
+static bool same_gradients(const tt_trainer *a, const tt_trainer *b)
+{
+    return memcmp(a->gradient.fixed, b->gradient.fixed,
+                  sizeof(int64_t) * (size_t)a->print.params.total) == 0;
+}
+
+/* Every split of 12 sequences over these ranks, against one rank with one micro-batch of 12. */
+START_TEST(any_split_has_the_same_bits)
+{
+    const int64_t per_rank = SEQUENCES / tt_test_world.size;
+    tt_config config = exact_config("split", _i);
+    tt_config own = alone_config(&config, SEQUENCES);
+    for (int64_t B = 1; B <= per_rank; B++) {
+        if (per_rank % B != 0) {
+            continue;
+        }
+        tt_trainer whole, t;
+        tt_record wanted, record;
+        set(&config, "batch.micro", "%lld", (long long)B);
+        set(&config, "batch.accumulate", "0");
+        set(&config, "memory.zero", "%lld", (long long)(B % 2));
+        set(&config, "memory.pack_weights", B % 2 ? "true" : "false");
+        set(&config, "run.threads", "%lld", (long long)(1 + B % 2));
+        open_trainer(&whole, &own, &alone);
+        open_trainer(&t, &config, &tt_test_world);
+        for (int i = 0; i < STEPS; i++) {
+            step_once(&whole, &wanted);
+            step_once(&t, &record);
+            ck_assert_msg(everywhere(same_records(&record, &wanted)),
+                          "step %d, micro %d: loss %a and %a, norm %a and %a", i + 1, (int)B,
+                          record.loss, wanted.loss, record.grad_norm, wanted.grad_norm);
+            ck_assert_msg(everywhere(same_gradients(&t, &whole)), "step %d, micro %d", i + 1,
+                          (int)B);
+            ck_assert_msg(everywhere(same_masters(&t, &whole)), "step %d, micro %d", i + 1, (int)B);
+            ck_assert(everywhere(record.clipped)); /* so that the norm steers the update */
+        }
+        ck_assert(everywhere(same_weights(&t, &whole)));
+        tt_trainer_close(&t);
+        tt_trainer_close(&whole);
+    }
+}
+END_TEST
+
+/* Gradients of a model that is out of hand: the same summands are lost in every split, all ranks skip
+ * the step and name the same tensor; so does the first step after it count anew. */
+START_TEST(what_is_lost_does_not_depend_on_the_split)
+{
+    static const float gains[] = {1e12f, NAN, 30.0f}; /* too large; not a number; in range */
+    tt_config config = exact_config("lost", 1 + _i % 2);
+    tt_config own = alone_config(&config, SEQUENCES);
+    const bool in_range = gains[_i / 2] == 30.0f;
+    tt_trainer whole, t;
+    tt_record wanted, record;
+    set(&config, "batch.micro", "1");
+    set(&config, "batch.accumulate", "0");
+    open_trainer(&whole, &own, &alone);
+    open_trainer(&t, &config, &tt_test_world);
+    tt_trainer *const both[] = {&whole, &t};
+    for (int i = 0; i < 2; i++) {
+        const tt_param *gain = tt_params_find(&both[i]->print.params, "ln_f.weight");
+        ck_assert_ptr_nonnull(gain);
+        void *at = (char *)both[i]->weights + (size_t)gain->offset * both[i]->print.act_bytes;
+        both[i]->ctx.ops->to_act(&both[i]->ctx, at, &gains[_i / 2], 1);
+    }
+    step_once(&whole, &wanted);
+    step_once(&t, &record);
+    ck_assert_msg(everywhere(record.nonfinite == wanted.nonfinite), "%lld lost, alone %lld",
+                  (long long)record.nonfinite, (long long)wanted.nonfinite);
+    ck_assert(everywhere((record.nonfinite == 0) == in_range && record.skipped == !in_range));
+    ck_assert(everywhere((record.nonfinite_in != NULL) == !in_range));
+    if (!in_range) {
+        ck_assert(everywhere(strcmp(record.nonfinite_in, wanted.nonfinite_in) == 0));
+        ck_assert(everywhere(t.progress.updates == 0 && t.progress.skips == 1));
+    }
+    tt_trainer_close(&t);
+    tt_trainer_close(&whole);
+}
+END_TEST
+
+/* The plan knows the wider gradient, and what it costs on the wire, whatever K is. */
+START_TEST(plan_knows_the_cost)
+{
+    tt_config config = exact_config("plan", 2);
+    size_t bytes[2];
+    for (int exact = 0; exact < 2; exact++) {
+        tt_trainer t;
+        tt_record record;
+        set(&config, "run.exact", exact ? "true" : "false");
+        set(&config, "batch.micro", "1");
+        set(&config, "batch.accumulate", "0");
+        open_trainer(&t, &config, &tt_test_world);
+        step_once(&t, &record);
+        ck_assert(everywhere(record.comm_calls == t.print.plan.wire_calls));
+        ck_assert(everywhere(record.comm_bytes == t.print.plan.wire_bytes));
+        for (int c = 0; c < TT_MEM_COMPONENTS; c++) {
+            ck_assert_msg(everywhere(t.arena[c].used == t.print.plan.bytes[c]), "%s: %zu of %zu",
+                          tt_component_names[c], t.arena[c].used, t.print.plan.bytes[c]);
+        }
+        bytes[exact] = t.print.plan.bytes[TT_MEM_GRADIENTS];
+        ck_assert_uint_ge(bytes[exact], (exact ? 8 : 4) * (size_t)t.print.params.total);
+        tt_trainer_close(&t);
+    }
+    ck_assert_uint_ge(bytes[1], bytes[0] * 3 / 2);
+}
+END_TEST
+
+/* One bit of one gradient element on one rank is seen in the gradient, the norm and the optimizer's state. */
+START_TEST(one_flipped_bit_shows)
+{
+    tt_config config = exact_config("flip", _i);
+    tt_trainer sound, t;
+    tt_record wanted, record;
+    set(&config, "batch.micro", "1");
+    set(&config, "batch.accumulate", "0");
+    open_trainer(&sound, &config, &tt_test_world);
+    open_trainer(&t, &config, &tt_test_world);
+    t.fault = (tt_fault){.kind = TT_FAULT_FLIP_GRAD, .rank = tt_test_world.size - 1, .step = 2};
+    for (int i = 1; i <= 2; i++) {
+        step_once(&sound, &wanted);
+        step_once(&t, &record);
+        ck_assert(everywhere(same_gradients(&t, &sound) == (i < 2)));
+        ck_assert(everywhere(same_number(record.grad_norm, wanted.grad_norm) == (i < 2)));
+        ck_assert(everywhere(same_masters(&t, &sound)) == (i < 2));
+    }
+    tt_trainer_close(&t);
+    tt_trainer_close(&sound);
+}
+END_TEST
+
+static Suite *make_suite(void)
+{
+    Suite *suite = suite_create("train/exact");
+    TCase *tests = tcase_create("exact");
+    tcase_set_timeout(tests, 0);
+    tcase_add_unchecked_fixture(tests, open_folder, close_folder);
+    tcase_add_loop_test(tests, any_split_has_the_same_bits, 0, KINDS);
+    tcase_add_loop_test(tests, what_is_lost_does_not_depend_on_the_split, 0, 6);
+    tcase_add_test(tests, plan_knows_the_cost);
+    tcase_add_loop_test(tests, one_flipped_bit_shows, 0, KINDS);
+    suite_add_tcase(suite, tests);
+    return suite;
+}
+
+TT_MPI_TEST_MAIN(make_suite)
