@@ -6,13 +6,16 @@
 #include "cli/cli_impl.h"
 
 static const char usage[] =
-    "usage: tutti bench peak|gemm|attention|step|allreduce [key=value ...] [--repeat N]\n"
-    "                   [--shape MxNxK] [--json]\n\n"
+    "usage: tutti bench peak|gemm|attention|step|exact|allreduce [key=value ...]\n"
+    "                   [--repeat N] [--shape MxNxK] [--json]\n\n"
     "peak       FLOP/s of the units, FMA and BF16's, and the speed of memory\n"
     "gemm       every matmul shape of the model and eight others, or the one of --shape, in three\n"
     "           variants\n"
     "attention  forward and backward, the model's shape and others\n"
     "step       whole optimizer steps on random tokens, and a table of time per phase (also under\n"
+    "           mpirun)\n"
+    "exact      whole steps in normal and in exact mode, in turn: what exact mode costs (also "
+    "under\n"
     "           mpirun)\n"
     "allreduce  sums of FP32 vectors over ranks, beside the speed of memory (under mpirun)\n\n"
     "Shapes come from the configuration keys (default: GPT-2 124M, vocabulary 50304, context "
@@ -31,11 +34,9 @@ typedef struct tt_bench_row {
     tt_code (*run)(tt_bench *bench, tt_err *err);
 } tt_bench_row;
 
-static const tt_bench_row rows[] = {{"peak", tt_bench_peak},
-                                    {"gemm", tt_bench_gemm},
-                                    {"attention", tt_bench_attention},
-                                    {"step", tt_bench_step},
-                                    {"allreduce", tt_bench_allreduce}};
+static const tt_bench_row rows[] = {
+    {"peak", tt_bench_peak}, {"gemm", tt_bench_gemm},   {"attention", tt_bench_attention},
+    {"step", tt_bench_step}, {"exact", tt_bench_exact}, {"allreduce", tt_bench_allreduce}};
 enum { ROWS = sizeof rows / sizeof rows[0] };
 
 /* GPT-2 124M unless the arguments say otherwise. */
@@ -81,7 +82,7 @@ int tt_cmd_bench(int argc, char **argv)
     }
     if (rc == TT_OK && !row) {
         rc = tt_fail(&err, TT_EUSER,
-                     "tutti bench measures peak, gemm, attention, step or allreduce, "
+                     "tutti bench measures peak, gemm, attention, step, exact or allreduce, "
                      "not '%s'",
                      argc > 1 ? argv[1] : "");
     }

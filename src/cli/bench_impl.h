@@ -33,7 +33,18 @@ tt_code tt_bench_peak(tt_bench *bench, tt_err *err);
 tt_code tt_bench_gemm(tt_bench *bench, tt_err *err);
 tt_code tt_bench_attention(tt_bench *bench, tt_err *err);
 tt_code tt_bench_step(tt_bench *bench, tt_err *err);
+tt_code tt_bench_exact(tt_bench *bench, tt_err *err);
 tt_code tt_bench_allreduce(tt_bench *bench, tt_err *err);
+
+/* A folder of rank 0's with a token file, named in every rank's configuration as data.train, and for
+ * run.dir. Open is collective; close, on a zeroed one too, takes away what rank 0 made: once all have
+ * the file open, it may go. */
+typedef struct tt_noise {
+    char *folder, *tokens, *run; /* owned */
+} tt_noise;
+
+tt_code tt_noise_open(tt_noise *noise, tt_bench *bench, tt_err *err);
+void tt_noise_close(tt_noise *noise);
 
 /* Thread counts to measure with: the one asked for (run.threads, OMP_NUM_THREADS), or else one and
  * all. `most` is the largest. */

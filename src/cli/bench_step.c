@@ -1,90 +1,14 @@
 /* bench_step.c: whole optimizer steps on random tokens of the whole vocabulary, and where their time
  * goes. The peak is measured before and after every step, by all ranks at once. */
-#include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "tutti/base/clock.h"
-#include "tutti/base/file.h"
 #include "tutti/base/log.h"
 #include "tutti/base/narrow.h"
-#include "tutti/data/tokens.h"
-#include "tutti/dist/share.h"
 #include "tutti/train/step.h"
 #include "tutti/train/trainer.h"
 
 #include "cli/bench_impl.h"
-
-/* A folder of rank 0's with a token file. */
-typedef struct tt_scratch {
-    char *folder, *tokens, *run; /* owned */
-} tt_scratch;
-
-static tt_code scratch_open(tt_scratch *scratch, int64_t vocab, int64_t tokens, tt_err *err)
-{
-    tt_code rc = TT_OK;
-    const char *base = getenv("TMPDIR");
-    scratch->folder = tt_join(base && base[0] ? base : "/tmp", "tutti-bench-XXXXXX", err);
-    if (!scratch->folder) {
-        return err->code;
-    }
-    if (!mkdtemp(scratch->folder)) {
-        rc = tt_fail(err, TT_EWORLD, "cannot make a folder like %s: %s", scratch->folder,
-                     strerror(errno));
-        goto out;
-    }
-    scratch->tokens = tt_join(scratch->folder, "noise.h5", err);
-    scratch->run = tt_join(scratch->folder, "run", err);
-    if (!scratch->tokens || !scratch->run) {
-        rc = err->code;
-        goto out;
-    }
-    TT_TRY(tt_tokens_noise_file(scratch->tokens, vocab, tokens, 1, err));
-out:
-    return rc;
-}
-
-/* Best effort: what is left is in the system's folder for temporary files. */
-static void scratch_close(tt_scratch *scratch)
-{
-    if (scratch->tokens) {
-        unlink(scratch->tokens);
-    }
-    if (scratch->run) {
-        rmdir(scratch->run);
-    }
-    if (scratch->folder) {
-        rmdir(scratch->folder);
-    }
-    free(scratch->folder);
-    free(scratch->tokens);
-    free(scratch->run);
-    *scratch = (tt_scratch){0};
-}
-
-/* Paths of rank 0's scratch into every rank's configuration. Collective. */
-static tt_code share_paths(tt_bench *bench, const tt_scratch *scratch, tt_err *err)
-{
-    tt_code rc = TT_OK;
-    tt_text path = {0};
-    tt_config *config = &bench->config;
-    if (bench->world->rank == 0) {
-        tt_text_add(&path, "%s", scratch->folder);
-    }
-    TT_TRY(tt_share_text(bench->world, &path, err));
-    if (strlen(path.data) + sizeof "/noise.h5" > sizeof config->data.train) { /* the same on all */
-        rc = tt_fail(err, TT_EUSER, "TMPDIR: the path is longer than %zu bytes",
-                     sizeof config->data.train - sizeof "/tutti-bench-XXXXXX/noise.h5");
-        goto out;
-    }
-    snprintf(config->data.train, sizeof config->data.train, "%s/noise.h5", path.data);
-    snprintf(config->run.dir, sizeof config->run.dir, "%s/run", path.data);
-out:
-    tt_text_free(&path);
-    return rc;
-}
 
 /* Values of every measured step, and of the peak beside it. */
 typedef struct tt_step_rounds {
@@ -155,26 +79,17 @@ tt_code tt_bench_step(tt_bench *bench, tt_err *err)
 {
     tt_code rc = TT_OK;
     tt_trainer trainer = {0};
-    tt_scratch scratch = {0};
+    tt_noise noise = {0};
     tt_log log = tt_log_open(bench->world->rank);
     tt_step_rounds r = {0};
     tt_times times;
     tt_step_cost cost = {0};
     const int64_t n = bench->repeat;
-    tt_shape shape;
-    rc = rounds_open(&r, n, err);
-    if (rc == TT_OK) {
-        rc = tt_shape_resolve(&shape, &bench->config, 0, err);
-    }
-    if (rc == TT_OK && bench->world->rank == 0) {
-        rc = scratch_open(&scratch, bench->config.model.vocab, bench->config.model.context * 64,
-                          err);
-    }
-    TT_TRY(tt_agree(bench->world, rc, err));
-    TT_TRY(share_paths(bench, &scratch, err));
+    TT_TRY(tt_agree(bench->world, rounds_open(&r, n, err), err));
+    TT_TRY(tt_noise_open(&noise, bench, err));
     bench->config.run.steps = n + 1;
     TT_TRY(tt_trainer_open(&trainer, &bench->config, bench->world, &log, err));
-    scratch_close(&scratch); /* all have the file open: whatever ends the bench, nothing is left */
+    tt_noise_close(&noise); /* all have the file open: whatever ends the bench, nothing is left */
     TT_TRY(measure(&trainer, n, &r, &times, &cost, err));
     const tt_plan *plan = &trainer.print.plan;
     const double peak = tt_median(r.peak, n);
@@ -197,7 +112,7 @@ tt_code tt_bench_step(tt_bench *bench, tt_err *err)
     tt_phases_print(&cost, bench->json, &bench->out);
 out:
     tt_trainer_close(&trainer);
-    scratch_close(&scratch);
+    tt_noise_close(&noise);
     free(r.memory);
     return rc;
 }

@@ -20,7 +20,7 @@ static const tt_command commands[] = {
     {"eval", tt_cmd_eval, "CHECKPOINT [--data FILE.h5] [key=value ...]: held-out loss"},
     {"generate", tt_cmd_generate, "CHECKPOINT --prompt TEXT [--tokens N]: sample text"},
     {"checkpoint", tt_cmd_checkpoint, "info|verify FILE.h5 | diff A.h5 B.h5"},
-    {"bench", tt_cmd_bench, "peak|gemm|attention|step|allreduce [key=value ...] [--json]"},
+    {"bench", tt_cmd_bench, "peak|gemm|attention|step|exact|allreduce [key=value ...] [--json]"},
     {"formats", tt_cmd_formats, "[NUMBER ...]: the number formats, and what becomes of numbers"},
     {"options", tt_cmd_options, "[--markdown]: every configuration key"},
     {"version", tt_cmd_version, "build, ISA, MPI, HDF5, BLAS"},

@@ -1,0 +1,84 @@
+/* bench_exact.c: what exact mode costs: two trainers that differ in run.exact alone make whole steps in
+ * turn, so that a machine that speeds up or slows down does it to both. */
+#include <stdlib.h>
+
+#include "tutti/base/clock.h"
+#include "tutti/base/log.h"
+#include "tutti/base/narrow.h"
+#include "tutti/train/step.h"
+#include "tutti/train/trainer.h"
+
+#include "cli/bench_impl.h"
+
+enum { NORMAL, EXACT, MODES };
+
+/* Milliseconds of one step, of the slowest rank. Collective. */
+static tt_code one_step(tt_trainer *t, double *ms, tt_err *err)
+{
+    const tt_request request = {false, TT_OK, {TT_OK, ""}};
+    tt_record record = {0};
+    tt_code rc = tt_step(t, &request, &record, err);
+    *ms = record.step_ms;
+    return rc;
+}
+
+/* ms[MODES][n] and ratio[n] of n rounds; who goes first takes turns. Collective. */
+static tt_code measure(tt_trainer trainer[MODES], int64_t n, double *ms[MODES], double *ratio,
+                       tt_err *err)
+{
+    tt_code rc = TT_OK;
+    for (int64_t round = -1; round < n; round++) { /* the first warms up and is written over */
+        const int64_t at = tt_max(round, 0);
+        for (int turn = 0; turn < MODES; turn++) {
+            const int mode = (int)((round + 1 + turn) % MODES);
+            TT_TRY(one_step(&trainer[mode], &ms[mode][at], err));
+        }
+        ratio[at] = ms[EXACT][at] / ms[NORMAL][at];
+    }
+out:
+    return rc;
+}
+
+tt_code tt_bench_exact(tt_bench *bench, tt_err *err)
+{
+    tt_code rc = TT_OK;
+    tt_trainer trainer[MODES] = {{0}};
+    tt_noise noise = {0};
+    tt_log log = tt_log_open(bench->world->rank);
+    const int64_t n = bench->repeat;
+    double *memory = tt_alloc(tt_mul(MODES + 1, n), sizeof *memory, err);
+    TT_TRY(tt_agree(bench->world, memory != NULL ? TT_OK : err->code, err));
+    double *ms[MODES] = {memory, memory + n}, *ratio = memory + 2 * n;
+    TT_TRY(tt_noise_open(&noise, bench, err));
+    bench->config.run.steps = n + 1;
+    for (int mode = 0; mode < MODES; mode++) {
+        bench->config.run.exact = mode == EXACT;
+        TT_TRY(tt_trainer_open(&trainer[mode], &bench->config, bench->world, &log, err));
+    }
+    tt_noise_close(&noise);
+    TT_TRY(measure(trainer, n, ms, ratio, err));
+    const tt_plan *normal = &trainer[NORMAL].print.plan, *exact = &trainer[EXACT].print.plan;
+    tt_text_add(&bench->out,
+                bench->json
+                    ? "{\"normal_ms\": %.2f, \"exact_ms\": %.2f, \"exact_over_normal\": %.4f, "
+                    : "normal %.1f ms a step, exact %.1f ms (medians); exact takes %.4f times as "
+                      "long (median of rounds)\n",
+                tt_median(ms[NORMAL], n), tt_median(ms[EXACT], n), tt_median(ratio, n));
+    tt_text_add(&bench->out,
+                bench->json ? "\"normal_planned_mb\": %.1f, \"exact_planned_mb\": %.1f, "
+                            : "planned %.0f MiB a rank, exact %.0f MiB; ",
+                (double)normal->total / 1048576.0, (double)exact->total / 1048576.0);
+    tt_text_add(&bench->out,
+                bench->json ? "\"rounds\": %lld, \"ranks\": %d, \"threads\": %d, "
+                              "\"tokens_per_step\": %lld, \"isa\": \"%s\"}\n"
+                            : "%lld rounds, %d ranks of %d threads, %lld tokens a step, %s\n",
+                (long long)n, normal->ranks, normal->threads, (long long)normal->tokens_per_step,
+                trainer[NORMAL].print.ops.isa);
+out:
+    for (int mode = 0; mode < MODES; mode++) {
+        tt_trainer_close(&trainer[mode]);
+    }
+    tt_noise_close(&noise);
+    free(memory);
+    return rc;
+}
