@@ -116,7 +116,12 @@ static void memory_text(const tt_blueprint *p, tt_text *out)
     tt_text_add(out, "Memory per rank\n");
     for (int i = 0; i < TT_MEM_COMPONENTS; i++) {
         tt_human_bytes((double)p->plan.bytes[i], size);
-        tt_text_add(out, "  %-14s %12s\n", tt_component_names[i], size);
+        tt_text_add(out, "  %-14s %12s", tt_component_names[i], size);
+        if (i == TT_MEM_GRADIENTS && p->config.run.exact) {
+            tt_human_bytes((double)p->params.total * (sizeof(int64_t) - sizeof(float)), size);
+            tt_text_add(out, "   (exact mode: 8 bytes a parameter, not 4; %s more)", size);
+        }
+        tt_text_add(out, "\n");
     }
     tt_human_bytes((double)p->plan.total, size);
     tt_text_add(out, "  %-14s %12s\n", "total", size);

@@ -207,6 +207,16 @@ START_TEST(page_says_the_numbers)
     ck_assert_ptr_nonnull(strstr(page.data, "sequences 4 = micro 1 x accumulate 1 x ranks 4"));
     snprintf(line, sizeof line, "collectives    %12lld\n", (long long)p.plan.wire_calls);
     ck_assert_ptr_nonnull(strstr(page.data, line));
+    ck_assert_ptr_null(strstr(page.data, "exact mode"));
+    tt_text_free(&page);
+    tt_blueprint_free(&p);
+    set(&config, "run.exact", "true"); /* says what it costs */
+    must(tt_blueprint_make(&p, &config, 257, 0, 4, 1, NULL, &err_));
+    tt_plan_text(&p, &page);
+    tt_human_bytes((double)p.plan.bytes[TT_MEM_GRADIENTS], size);
+    snprintf(line, sizeof line, "  %-14s %12s   (exact mode: 8 bytes a parameter, not 4;",
+             "gradients", size);
+    ck_assert_ptr_nonnull(strstr(page.data, line));
     tt_text_free(&page);
     tt_blueprint_free(&p);
 }
