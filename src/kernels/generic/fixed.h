@@ -172,13 +172,16 @@ static inline wide grad_load(const tt_grad *g, int64_t at, int64_t n)
     if (g->fixed == NULL) {
         return wide_load(g->sum + at, n);
     }
-    wide w;
-    int64_t few[LANES] = {0};
     const int64_t *q = g->fixed + at;
     if (n < LANES) {
-        COPY_FEW(int64_t, few, q, n);
-        q = few;
+        float few[LANES] = {0};
+#pragma GCC unroll 1
+        for (int64_t i = 0; i < n; i++) {
+            few[i] = tt_fixed_to(g->point, q[i]);
+        }
+        return wide_of(few);
     }
+    wide w;
     EACH_PART(p)
     {
         w.part[p] = vec_of_doubles(fixed_doubles(q + p * VEC) * g->point->unit,

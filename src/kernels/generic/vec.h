@@ -6,7 +6,7 @@
  * compiler does not find by itself are the ISA's: isa/vec_avx2.h and isa/vec_avx512.h define them
  * and are included before this file; without one of them the portable definitions below serve.
  *
- * From the ISA: VEC, vec, vec_bits, vec_words, and
+ * From the ISA: VEC, vec, vec_bits, vec_words, vec_doubles, and
  *     vec_fma(a, b, c)             a b + c, rounded once where the ISA has the instruction
  *     vec_max(a, b), vec_min(a, b) the greater, the smaller; b when one of them is NaN
  *     vec_sqrt(a)                  correctly rounded
@@ -14,6 +14,8 @@
  *     vec_kept(word, least, x)     word >= least ? x : 0, unsigned
  *     vec_of_bf16(x)               VEC codes as floats
  *     vec_to_bf16(y, part)         LANES floats as codes: nearest, ties to even, NaN quiet
+ *     vec_to_doubles(v, low, high) the lower and the upper half of v
+ *     vec_of_doubles(low, high)    the other way: the nearest floats
  *     vec_multiply(a, b)           64-bit products of the lower halves of the 64-bit elements
  *     vec_pairs_low, vec_pairs_high(a, b)   elements 0, 2, .. and 1, 3, .. of a and b, alternating
  *     vec_spread()                 0, 1, .. in the order that comes out right when the pairs of a and
@@ -35,6 +37,7 @@ enum { VEC = 4 };
 typedef float vec __attribute__((vector_size(16)));
 typedef uint32_t vec_bits __attribute__((vector_size(16)));
 typedef uint64_t vec_words __attribute__((vector_size(16)));
+typedef double vec_doubles __attribute__((vector_size(16)));
 
 static inline vec vec_fma(vec a, vec b, vec c)
 {
@@ -88,6 +91,17 @@ static inline void vec_to_bf16(tt_bf16 *y, const vec *part)
     }
 }
 
+static inline void vec_to_doubles(vec v, vec_doubles *low, vec_doubles *high)
+{
+    *low = (vec_doubles){(double)v[0], (double)v[1]};
+    *high = (vec_doubles){(double)v[2], (double)v[3]};
+}
+
+static inline vec vec_of_doubles(vec_doubles low, vec_doubles high)
+{
+    return (vec){(float)low[0], (float)low[1], (float)high[0], (float)high[1]};
+}
+
 static inline vec_words vec_multiply(vec_words a, vec_words b)
 {
     return (a & 0xffffffffu) * (b & 0xffffffffu);
@@ -110,9 +124,6 @@ static inline vec_words vec_pairs_high(vec_words a, vec_words b)
 #endif
 
 enum { PARTS = LANES / VEC, DOUBLES = VEC / 2 };
-
-typedef float vec_half __attribute__((vector_size(VEC * sizeof(float) / 2)));
-typedef double vec_doubles __attribute__((vector_size(DOUBLES * sizeof(double))));
 
 typedef struct wide {
     vec part[PARTS];
@@ -137,25 +148,6 @@ static inline vec vec_load(const float *x)
 static inline void vec_store(float *y, vec v)
 {
     memcpy(y, &v, sizeof v);
-}
-
-/* The lower and the upper half of v. */
-static inline void vec_to_doubles(vec v, vec_doubles *low, vec_doubles *high)
-{
-    vec_half half[2];
-    memcpy(half, &v, sizeof half);
-    *low = __builtin_convertvector(half[0], vec_doubles);
-    *high = __builtin_convertvector(half[1], vec_doubles);
-}
-
-/* The other way: the nearest floats. */
-static inline vec vec_of_doubles(vec_doubles low, vec_doubles high)
-{
-    const vec_half half[2] = {__builtin_convertvector(low, vec_half),
-                              __builtin_convertvector(high, vec_half)};
-    vec v;
-    memcpy(&v, half, sizeof v);
-    return v;
 }
 
 /* Zero in all lanes. */

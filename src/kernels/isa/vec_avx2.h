@@ -11,6 +11,7 @@ enum { VEC = 8 };
 typedef float vec __attribute__((vector_size(32)));
 typedef uint32_t vec_bits __attribute__((vector_size(32)));
 typedef uint64_t vec_words __attribute__((vector_size(32)));
+typedef double vec_doubles __attribute__((vector_size(32)));
 
 static inline vec vec_fma(vec a, vec b, vec c)
 {
@@ -67,6 +68,18 @@ static inline void vec_to_bf16(tt_bf16 *y, const vec *part)
     /* packing works within halves: a0 b0 a1 b1 */
     __m256i codes = _mm256_packus_epi32(vec_code_of(part[0]), vec_code_of(part[1]));
     _mm256_storeu_si256((void *)y, _mm256_permute4x64_epi64(codes, 0xd8));
+}
+
+static inline void vec_to_doubles(vec v, vec_doubles *low, vec_doubles *high)
+{
+    *low = _mm256_cvtps_pd(_mm256_castps256_ps128(v));
+    *high = _mm256_cvtps_pd(_mm256_extractf128_ps(v, 1));
+}
+
+static inline vec vec_of_doubles(vec_doubles low, vec_doubles high)
+{
+    return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm256_cvtpd_ps(low)), _mm256_cvtpd_ps(high),
+                                1);
 }
 
 static inline vec_words vec_multiply(vec_words a, vec_words b)

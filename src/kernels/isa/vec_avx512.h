@@ -7,6 +7,10 @@
 #ifdef TT_EMULATE_AVX512
 #define SIMDE_ENABLE_NATIVE_ALIASES
 #include <simde/x86/avx512.h>
+#ifndef _mm512_cvtps_pd /* SIMDe may lack these */
+#define _mm512_cvtps_pd(x) __builtin_convertvector(x, __m512d)
+#define _mm512_cvtpd_ps(x) __builtin_convertvector(x, __m256)
+#endif
 #else
 #include <immintrin.h>
 #endif
@@ -18,6 +22,7 @@ enum { VEC = 16 };
 typedef float vec __attribute__((vector_size(64)));
 typedef uint32_t vec_bits __attribute__((vector_size(64)));
 typedef uint64_t vec_words __attribute__((vector_size(64)));
+typedef double vec_doubles __attribute__((vector_size(64)));
 
 static inline vec vec_fma(vec a, vec b, vec c)
 {
@@ -72,6 +77,19 @@ static inline void vec_to_bf16(tt_bf16 *y, const vec *part)
         _mm512_mask_or_epi32(rounded, _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), bits, quiet);
     __m512i codes = _mm512_permutexvar_epi16((__m512i)upper, code);
     _mm256_storeu_si256((void *)y, _mm512_castsi512_si256(codes));
+}
+
+static inline void vec_to_doubles(vec v, vec_doubles *low, vec_doubles *high)
+{
+    __m256d upper = _mm512_extractf64x4_pd((__m512d)v, 1);
+    *low = (vec_doubles)_mm512_cvtps_pd(_mm512_castps512_ps256((__m512)v));
+    *high = (vec_doubles)_mm512_cvtps_pd((__m256)upper);
+}
+
+static inline vec vec_of_doubles(vec_doubles low, vec_doubles high)
+{
+    __m512d lower = (__m512d)_mm512_castps256_ps512(_mm512_cvtpd_ps((__m512d)low));
+    return (vec)_mm512_insertf64x4(lower, (__m256d)_mm512_cvtpd_ps((__m512d)high), 1);
 }
 
 static inline vec_words vec_multiply(vec_words a, vec_words b)
