@@ -82,9 +82,6 @@ tt_code tt_h5_walk(tt_h5 *file, const char *top, const char *skip, tt_h5_visit v
 const char *tt_h5_name(const tt_h5 *file);
 bool tt_h5_exists(tt_h5 *file, const char *path);
 
-/* values[count] summed over ranks in place, wrapping. Collective. */
-tt_code tt_sum_u64(tt_world *world, uint64_t *values, int count, tt_err *err);
-
 /* --- catalog.c -------------------------------------------------------------------------------- */
 
 typedef struct tt_entry {
@@ -136,6 +133,14 @@ tt_code tt_digest_tensors(tt_world *world, tt_h5 *file, const tt_catalog *catalo
 
 /* Digest of a stored scalar or text. Local. */
 tt_code tt_digest_small(tt_h5 *file, const tt_entry *entry, uint64_t *sum, tt_err *err);
+
+/* Below this stand the digests of groups: "group_digests/params". */
+#define TT_GROUP_DIGESTS "group_digests/"
+bool tt_is_group_digest(const char *path);
+
+/* TT_EWORLD when the digest of a group that entry `at` holds is not that of its tensors' digests. A
+ * group that lacks a tensor or a digest is not judged: that is another damage. */
+tt_code tt_check_group(const tt_catalog *catalog, tt_h5 *file, int at, tt_err *err);
 
 /* What /digests holds for a scalar (of its 8 bytes) and for a text. */
 uint64_t tt_digest_scalar(const void *value);

@@ -4,9 +4,12 @@
  *     l2        ||a-b|| / ||b||                                    over the group
  *     different elements whose bits differ: 0 and -0 do, equal NaNs do not
  *
+ * and the first element, in the order of file A, whose bits differ.
+ *
  * A NaN or infinity that differs makes both measures infinite: it must not hide.
  *
  * Owns two buffers while it works. Reads two files; next: cli/checkpoint.c. */
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,6 +32,7 @@ typedef struct measure {
     double gap, size;   /* max|a-b|, max(|a|, |b|) */
     double gap2, base2; /* sums of squares of a-b and of b */
     int64_t different;
+    tt_first_diff *first; /* of all tensors, borrowed */
 } measure;
 
 /* Sums of squares per group, beside the public results. */
@@ -69,6 +73,28 @@ static void add_element(measure *m, double a, double b, bool same)
     }
 }
 
+/* Notes where the files part, once. */
+static void note_first(tt_first_diff *first, const tt_entry *entry, int64_t index)
+{
+    snprintf(first->path, sizeof first->path, "%s", entry->path);
+    first->dims = tt_entry_is_tensor(entry) ? entry->dims : 0;
+    first->at[0] = entry->dims > 1 ? index / entry->dim[1] : index;
+    first->at[1] = entry->dims > 1 ? index % entry->dim[1] : 0;
+}
+
+/* Numbers that read alike (NaNs) are told apart by their bits. */
+static void note_floats(tt_first_diff *first, const float *value[2])
+{
+    for (int i = 0; i < 2; i++) {
+        snprintf(first->value[i], sizeof first->value[i], "%.9g", (double)*value[i]);
+    }
+    for (int i = 0; i < 2 && isnan(*value[0]) && isnan(*value[1]); i++) {
+        uint32_t bits;
+        memcpy(&bits, value[i], sizeof bits);
+        snprintf(first->value[i], sizeof first->value[i], "nan (bits %08" PRIx32 ")", bits);
+    }
+}
+
 static double ratio(double gap, double base)
 {
     return gap == 0 ? 0 : base == 0 ? (double)INFINITY : gap / base;
@@ -83,7 +109,12 @@ static tt_code measure_tensor(side *a, side *b, const tt_entry *entry, measure *
         TT_TRY(tt_h5_read(b->file, entry->path, at, count, b->buffer, err));
         for (int64_t i = 0; i < count; i++) {
             const float *x = a->buffer + i, *y = b->buffer + i;
-            add_element(m, (double)*x, (double)*y, memcmp(x, y, sizeof *x) == 0);
+            const bool same = memcmp(x, y, sizeof *x) == 0;
+            if (!same && m->first->path[0] == '\0') {
+                note_first(m->first, entry, at + i);
+                note_floats(m->first, (const float *[]){x, y});
+            }
+            add_element(m, (double)*x, (double)*y, same);
         }
     }
 out:
@@ -93,25 +124,36 @@ out:
 static tt_code measure_scalar(side *a, side *b, const tt_entry *entry, measure *m, tt_err *err)
 {
     tt_code rc = TT_OK;
+    char shown[2][48] = {"", ""};
     if (entry->kind == TT_H5_F64) {
         double x = 0, y = 0;
         TT_TRY(tt_h5_get(a->file, entry->path, entry->kind, &x, err));
         TT_TRY(tt_h5_get(b->file, entry->path, entry->kind, &y, err));
         add_element(m, x, y, memcmp(&x, &y, sizeof x) == 0);
+        snprintf(shown[0], sizeof shown[0], "%.17g", x);
+        snprintf(shown[1], sizeof shown[1], "%.17g", y);
     } else {
         int64_t x = 0, y = 0;
         TT_TRY(tt_h5_get(a->file, entry->path, entry->kind, &x, err));
         TT_TRY(tt_h5_get(b->file, entry->path, entry->kind, &y, err));
         add_element(m, (double)x, (double)y, x == y);
+        snprintf(shown[0], sizeof shown[0], "%" PRId64, x);
+        snprintf(shown[1], sizeof shown[1], "%" PRId64, y);
+    }
+    if (m->different > 0 && m->first->path[0] == '\0') {
+        note_first(m->first, entry, 0);
+        memcpy(m->first->value, shown, sizeof shown);
     }
 out:
     return rc;
 }
 
-/* Tensors and scalars are compared; texts say how a run was laid out, not what it learned. */
+/* Tensors and scalars are compared; texts say how a run was laid out, not what it learned, and digests
+ * of groups follow from their tensors. */
 static bool compared(const tt_entry *entry)
 {
-    return entry->kind != TT_H5_TEXT && entry->kind != TT_H5_OTHER;
+    return entry->kind != TT_H5_TEXT && entry->kind != TT_H5_OTHER &&
+           !tt_is_group_digest(entry->path);
 }
 
 /* Everything compared in `a` must be in `b` with the same type and shape. */
@@ -179,13 +221,14 @@ static void add_to_group(tt_group_diff *group, norms *norm, const char *path, co
 }
 
 tt_code tt_ckpt_diff(const char *a, const char *b, bool *identical, tt_group_diff *group, int room,
-                     int *groups, tt_err *err)
+                     int *groups, tt_first_diff *first, tt_err *err)
 {
     side one = {.path = a}, two = {.path = b};
     norms *norm = NULL;
     tt_code rc = TT_OK;
     *identical = true;
     *groups = 0;
+    *first = (tt_first_diff){.dims = 0};
     TT_TRY(open_side(&one, err));
     TT_TRY(open_side(&two, err));
     TT_TRY(match(&one, &two, err));
@@ -197,7 +240,7 @@ tt_code tt_ckpt_diff(const char *a, const char *b, bool *identical, tt_group_dif
     }
     for (int i = 0; i < one.catalog.count; i++) {
         const tt_entry *entry = &one.catalog.entry[i];
-        measure m = {0};
+        measure m = {.first = first};
         if (!compared(entry)) {
             continue;
         }

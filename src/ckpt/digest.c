@@ -15,6 +15,13 @@
 
 #include "ckpt/ckpt_impl.h"
 
+/* Does `path` belong to the group of this name? */
+static bool in_group(const char *path, const char *group)
+{
+    const size_t length = strlen(group);
+    return tt_group_length(path) == length && strncmp(path, group, length) == 0;
+}
+
 /* Adds the digest of elements [first, end) of one tensor to *sum. */
 static tt_code digest_range(tt_h5 *file, const char *path, int64_t first, int64_t end,
                             float *buffer, uint64_t *sum, tt_err *err)
@@ -79,6 +86,43 @@ tt_code tt_digest_small(tt_h5 *file, const tt_entry *entry, uint64_t *sum, tt_er
     tt_code rc = tt_h5_get_text(file, entry->path, &text, err);
     *sum = rc == TT_OK ? tt_digest_text(text.data) : 0;
     tt_text_free(&text);
+    return rc;
+}
+
+bool tt_is_group_digest(const char *path)
+{
+    return strncmp(path, TT_GROUP_DIGESTS, sizeof TT_GROUP_DIGESTS - 1) == 0;
+}
+
+tt_code tt_check_group(const tt_catalog *catalog, tt_h5 *file, int at, tt_err *err)
+{
+    const char *path = catalog->entry[at].path, *group = path + sizeof TT_GROUP_DIGESTS - 1;
+    tt_code rc = TT_OK;
+    uint64_t stored = 0;
+    int count = 0;
+    bool whole = true;
+    uint64_t *sum = tt_alloc(catalog->count, sizeof *sum, err);
+    if (sum == NULL) {
+        rc = err->code;
+        goto out;
+    }
+    for (int i = 0; i < catalog->count; i++) {
+        const tt_entry *entry = &catalog->entry[i];
+        if (tt_entry_is_tensor(entry) && in_group(entry->path, group)) {
+            sum[count++] = entry->digest;
+            whole = whole && entry->sealed;
+        }
+    }
+    for (int i = 0; i < catalog->lost; i++) {
+        whole = whole && !in_group(catalog->lost_path[i], group);
+    }
+    TT_TRY(tt_h5_get(file, path, TT_H5_U64, &stored, err));
+    if (whole && stored != tt_digest_group(sum, count)) {
+        rc = tt_fail(err, TT_EWORLD, "%s is damaged: %s is not the digest of the group's tensors",
+                     tt_h5_name(file), path);
+    }
+out:
+    free(sum);
     return rc;
 }
 

@@ -26,7 +26,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "tutti/base/clock.h"
 #include "tutti/base/memory.h"
 #include "tutti/base/narrow.h"
 #include "tutti/dist/mpi_comm.h"
@@ -770,21 +769,4 @@ tt_code tt_h5_walk(tt_h5 *file, const char *top, const char *skip, tt_h5_visit v
     }
     drop(group);
     return rc;
-}
-
-/* --- the one reduction that dist does not have ------------------------------------------------ */
-
-tt_code tt_sum_u64(tt_world *world, uint64_t *values, int count, tt_err *err)
-{
-    if (world == NULL || world->size == 1 || count == 0) {
-        return TT_OK;
-    }
-    double start = tt_seconds();
-    int got =
-        MPI_Allreduce(MPI_IN_PLACE, values, count, MPI_UINT64_T, MPI_SUM, tt_world_comm(world));
-    world->wire.calls++;
-    world->wire.bytes += count * (int64_t)sizeof *values;
-    world->wire.seconds += tt_seconds() - start;
-    return got == MPI_SUCCESS ? TT_OK
-                              : tt_fail(err, TT_EWORLD, "MPI could not add the digests over ranks");
 }

@@ -111,6 +111,9 @@ static tt_code check_small(const load *l, tt_err *err)
             rc = tt_fail(err, TT_EWORLD, "%s is damaged: %s does not match its digest", l->path,
                          entry->path);
         }
+        if (rc == TT_OK && tt_is_group_digest(entry->path)) {
+            rc = tt_check_group(&l->catalog, l->file, i, err);
+        }
         if (rc != TT_OK) {
             return rc;
         }

@@ -21,7 +21,8 @@ tt_code tt_ckpt_may_replace(const char *path, const char *group, tt_err *err)
         same = catalog.count > 0;
         for (int i = 0; i < catalog.count; i++) {
             const char *name = catalog.entry[i].path;
-            same = same && strncmp(name, group, length) == 0 && name[length] == '/';
+            same = same && (tt_is_group_digest(name) ||
+                            (strncmp(name, group, length) == 0 && name[length] == '/'));
         }
     }
     if (!same) {

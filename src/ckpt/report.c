@@ -70,6 +70,20 @@ out:
     return rc;
 }
 
+tt_code tt_ckpt_arithmetic(const char *path, tt_text *arithmetic, tt_err *err)
+{
+    tt_h5 *file = NULL;
+    tt_err closing;
+    tt_code rc = TT_OK;
+    TT_TRY(tt_h5_open(path, path, &file, err));
+    if (tt_h5_exists(file, "arithmetic") || tt_h5_exists(file, "digests/arithmetic")) {
+        TT_TRY(get_text(file, "arithmetic", arithmetic, err));
+    }
+out:
+    tt_h5_close(&file, &closing); /* opened for reading: nothing is lost */
+    return rc;
+}
+
 /* --- info ------------------------------------------------------------------------------------- */
 
 /* Keys with a value in YAML text made of sections: lines that do not end in a colon. */
@@ -87,12 +101,16 @@ static int count_keys(const char *yaml)
 static tt_code info_small(tt_h5 *file, const tt_entry *entry, tt_text *out, tt_err *err)
 {
     int64_t whole = 0;
+    uint64_t digest = 0;
     double real = 0;
     tt_text text = {0};
     tt_code rc = TT_OK;
-    if (entry->kind == TT_H5_I64 || entry->kind == TT_H5_U64) {
+    if (entry->kind == TT_H5_I64) {
         TT_TRY(tt_h5_get(file, entry->path, entry->kind, &whole, err));
         tt_text_add(out, "%-24s %" PRId64 "\n", entry->path, whole);
+    } else if (entry->kind == TT_H5_U64) {
+        TT_TRY(tt_h5_get(file, entry->path, entry->kind, &digest, err));
+        tt_text_add(out, "%-24s %016" PRIx64 "\n", entry->path, digest);
     } else if (entry->kind == TT_H5_F64) {
         TT_TRY(tt_h5_get(file, entry->path, entry->kind, &real, err));
         tt_text_add(out, "%-24s %.17g\n", entry->path, real);
@@ -100,6 +118,8 @@ static tt_code info_small(tt_h5 *file, const tt_entry *entry, tt_text *out, tt_e
         TT_TRY(tt_h5_get_text(file, entry->path, &text, err));
         if (strcmp(entry->path, "config") == 0) {
             tt_text_add(out, "%-24s %d keys\n", entry->path, count_keys(text.data));
+        } else if (strcmp(entry->path, "arithmetic") == 0) {
+            tt_text_add(out, "%-24s %s\n", entry->path, text.data);
         } else {
             tt_text_add(out, "%-24s %.40s%s\n", entry->path, text.data,
                         text.length > 40 ? "..." : "");
@@ -212,6 +232,9 @@ static void verify_entry(tt_h5 *file, const tt_catalog *catalog, int at, bool *w
     tt_code rc = tt_entry_is_tensor(entry)
                      ? tt_digest_tensors(NULL, file, catalog, &at, 1, &sum, &why)
                      : tt_digest_small(file, entry, &sum, &why);
+    if (rc == TT_OK && sum == entry->digest && tt_is_group_digest(entry->path)) {
+        rc = tt_check_group(catalog, file, at, &why);
+    }
     if (rc != TT_OK) {
         tt_text_add(out, "damaged  %s\n", why.text);
     } else if (sum != entry->digest) {

@@ -99,16 +99,53 @@ static tt_code put_text(tt_h5 *file, const char *path, const char *text, tt_err 
     return rc == TT_OK ? put_digest(file, path, tt_digest_text(text), err) : rc;
 }
 
+/* The digest of each group, from those of its tensors. */
+static tt_code put_group_digests(const save *s, tt_h5 *file, tt_err *err)
+{
+    const tt_state *state = s->state;
+    tt_code rc = TT_OK;
+    char name[256];
+    uint64_t *sum = tt_alloc(state->tensors, sizeof *sum, err);
+    bool *done = tt_alloc(state->tensors, sizeof *done, err);
+    if (sum == NULL || done == NULL) {
+        rc = err->code;
+        goto out;
+    }
+    for (int i = 0; i < state->tensors; i++) {
+        const char *first = state->tensor[i].name;
+        int count = 0;
+        if (done[i]) {
+            continue;
+        }
+        for (int k = i; k < state->tensors; k++) {
+            if (tt_same_group(state->tensor[k].name, first)) {
+                sum[count++] = s->digest[k];
+                done[k] = true;
+            }
+        }
+        const uint64_t digest = tt_digest_group(sum, count);
+        snprintf(name, sizeof name, TT_GROUP_DIGESTS "%.*s", (int)tt_group_length(first), first);
+        TT_TRY(tt_h5_put(file, name, TT_H5_U64, &digest, err));
+        TT_TRY(put_digest(file, name, tt_digest_scalar(&digest), err));
+    }
+out:
+    free(sum);
+    free(done);
+    return rc;
+}
+
 /* More than the file will come to: its contents, and what HDF5 adds for each dataset. */
 static int64_t most_bytes(const tt_state *state)
 {
     const int64_t per_dataset = 4096;
     int64_t bytes = 1 << 20;
     for (int i = 0; i < state->tensors; i++) {
-        bytes += tt_mul(elements(&state->tensor[i]), sizeof(float)) + 2 * per_dataset;
+        /* at most: its own dataset and digest, and those of a group of its own */
+        bytes += tt_mul(elements(&state->tensor[i]), sizeof(float)) + 4 * per_dataset;
     }
     bytes += state->scalars * 2 * per_dataset;
     bytes += state->config != NULL ? tt_count(strlen(state->config)) : 0;
+    bytes += state->arithmetic != NULL ? tt_count(strlen(state->arithmetic)) : 0;
     bytes += state->tokenizer != NULL ? tt_count(strlen(state->tokenizer)) : 0;
     return bytes;
 }
@@ -130,7 +167,9 @@ static tt_code fill_file(const save *s, const char *scratch, tt_err *err)
         TT_TRY(put_scalar(file, &state->scalar[i], err));
     }
     TT_TRY(put_text(file, "config", state->config, err));
+    TT_TRY(put_text(file, "arithmetic", state->arithmetic, err));
     TT_TRY(put_text(file, "tokenizer", state->tokenizer, err));
+    TT_TRY(put_group_digests(s, file, err));
     for (int i = 0; i < state->tensors; i++) {
         TT_TRY(put_digest(file, state->tensor[i].name, s->digest[i], err));
     }

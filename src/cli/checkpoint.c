@@ -15,8 +15,9 @@ static const char usage[] =
     "usage: tutti checkpoint info FILE.h5        what it holds\n"
     "       tutti checkpoint verify FILE.h5      recomputes every digest; exit 1 when one differs\n"
     "       tutti checkpoint diff A.h5 B.h5      exit 0 when every tensor and number is\n"
-    "                                            bit-identical, else the differences per group and "
-    "exit 1\n";
+    "                                            bit-identical; else the first element that "
+    "differs\n"
+    "                                            and the differences per group, and exit 1\n";
 
 static void diff_table(const tt_group_diff *group, int groups, tt_text *out)
 {
@@ -33,15 +34,28 @@ static void diff_table(const tt_group_diff *group, int groups, tt_text *out)
     }
 }
 
+/* "params/wte[3,17]", "state/step" */
+static void first_line(const tt_first_diff *first, const char *a, const char *b, tt_text *out)
+{
+    tt_text_add(out, "first difference: %s", first->path);
+    for (int i = 0; i < first->dims; i++) {
+        tt_text_add(out, "%s%" PRId64, i == 0 ? "[" : ",", first->at[i]);
+    }
+    tt_text_add(out, "%s is %s in %s, %s in %s\n", first->dims > 0 ? "]" : "", first->value[0], a,
+                first->value[1], b);
+}
+
 static tt_code diff(const char *a, const char *b, tt_text *out, bool *identical, tt_err *err)
 {
     enum { ROOM = 32 };
     tt_group_diff group[ROOM];
     int groups = 0;
-    tt_code rc = tt_ckpt_diff(a, b, identical, group, ROOM, &groups, err);
+    tt_first_diff first;
+    tt_code rc = tt_ckpt_diff(a, b, identical, group, ROOM, &groups, &first, err);
     if (rc == TT_OK && *identical) {
-        tt_text_add(out, "identical: every tensor and number has the same bits\n");
+        tt_text_add(out, "identical: every tensor and number is bit-identical\n");
     } else if (rc == TT_OK) {
+        first_line(&first, a, b, out);
         diff_table(group, groups, out);
     }
     return rc;

@@ -193,6 +193,11 @@ tt_code tt_max_f64(tt_world *world, double *values, int count, tt_err *err)
     return tt_allreduce(world, values, count, sizeof *values, MPI_DOUBLE, MPI_MAX, err);
 }
 
+tt_code tt_sum_u64(tt_world *world, uint64_t *values, int count, tt_err *err)
+{
+    return tt_allreduce(world, values, count, sizeof *values, MPI_UINT64_T, MPI_SUM, err);
+}
+
 tt_code tt_barrier(tt_world *world, tt_err *err)
 {
     if (tt_alone(world)) {

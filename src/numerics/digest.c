@@ -40,3 +40,8 @@ uint64_t tt_digest_bytes(const void *data, int64_t count)
     }
     return tt_digest32(data, 0, words) + tt_digest32(&tail, words, 1) + mix((uint64_t)count);
 }
+
+uint64_t tt_digest_group(const uint64_t *digest, int count)
+{
+    return tt_digest_bytes(digest, (int64_t)sizeof *digest * count);
+}

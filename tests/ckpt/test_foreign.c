@@ -1,8 +1,10 @@
 /* test_foreign.c: HDF5 files that others made: some carry parameters, some carry anything. Written
  * with HDF5 itself, in its oldest format, as h5py writes. */
 #include <hdf5.h>
+#include <inttypes.h>
 
 #include "ckpt_test.h"
+#include "tutti/numerics/digest.h"
 
 static folder dir;
 static tt_err err;
@@ -161,14 +163,19 @@ START_TEST(digests_of_elsewhere)
 }
 END_TEST
 
-/* A checkpoint of nine tensors, from which somebody deletes `link`. */
-static void checkpoint_without(const char *path, const fixture *f, const char *link)
+static void delete_link(const char *path, const char *link)
 {
-    ck_assert_int_eq(tt_ckpt_save(NULL, path, &f->state, NULL, 0, &err), TT_OK);
     hid_t file = H5Fopen(path, H5F_ACC_RDWR, H5P_DEFAULT);
     ck_assert_int_ge(file, 0);
     ck_assert_int_ge(H5Ldelete(file, link, H5P_DEFAULT), 0);
     H5Fclose(file);
+}
+
+/* A checkpoint of nine tensors, from which somebody deletes `link`. */
+static void checkpoint_without(const char *path, const fixture *f, const char *link)
+{
+    ck_assert_int_eq(tt_ckpt_save(NULL, path, &f->state, NULL, 0, &err), TT_OK);
+    delete_link(path, link);
 }
 
 /* A digest without its dataset is a loss that all who read the file see. */
@@ -192,7 +199,7 @@ START_TEST(lost_datasets)
         snprintf(words, sizeof words, "%s is missing", cases[i].first);
         ck_assert_int_eq(tt_ckpt_verify(path, &out, &err), TT_EWORLD);
         ck_assert_msg(strstr(out.data, words) != NULL, "%s", out.data);
-        snprintf(words, sizeof words, "%d of 15 digests do not match", cases[i].lost);
+        snprintf(words, sizeof words, "%d of 18 digests do not match", cases[i].lost);
         ck_assert_msg(strstr(err.text, words) != NULL, "%s", err.text);
 
         snprintf(words, sizeof words, "damaged: %s is missing", cases[i].first);
@@ -210,6 +217,84 @@ START_TEST(lost_datasets)
     ck_assert_int_eq(tt_ckpt_texts(path, &config, NULL, &err), TT_EWORLD);
     ck_assert_ptr_nonnull(strstr(err.text, "damaged: config is missing"));
     tt_text_free(&config);
+    free(f);
+}
+END_TEST
+
+/* Files of version 0.1 have no digests of groups and no arithmetic: they load, are whole, and compare
+ * with files that have them. */
+START_TEST(files_before_group_digests)
+{
+    char old[640];
+    fixture *f = fixture_new(CUT_WHOLE, 0, 1);
+    tt_text out = {0}, arithmetic = {0};
+    tt_group_diff group[4];
+    tt_first_diff first;
+    bool same = false;
+    int groups;
+    fill_values(f, 3);
+    snprintf(old, sizeof old, "%s", in_folder(&dir, "step-1.h5"));
+    checkpoint_without(old, f, "group_digests");
+    delete_link(old, "digests/group_digests");
+    ck_assert_msg(tt_ckpt_load(NULL, old, &f->state, false, &err) == TT_OK, "%s", err.text);
+    ck_assert_msg(tt_ckpt_arithmetic(old, &arithmetic, &err) == TT_OK, "%s", err.text);
+    ck_assert_uint_eq(arithmetic.length, 0);
+    ck_assert_msg(tt_ckpt_verify(old, &out, &err) == TT_OK, "%s", err.text);
+    f->state.arithmetic = "by hand";
+    const char *path = in_folder(&dir, "step-2.h5");
+    ck_assert_int_eq(tt_ckpt_save(NULL, path, &f->state, NULL, 0, &err), TT_OK);
+    ck_assert_int_eq(tt_ckpt_arithmetic(path, &arithmetic, &err), TT_OK);
+    ck_assert_str_eq(arithmetic.data, "by hand");
+    ck_assert_int_eq(tt_ckpt_diff(old, path, &same, group, 4, &groups, &first, &err), TT_OK);
+    ck_assert(same && groups == 4);
+    checkpoint_without(path, f, "arithmetic");
+    ck_assert_int_eq(tt_ckpt_arithmetic(path, &arithmetic, &err), TT_EWORLD);
+    ck_assert_ptr_nonnull(strstr(err.text, "damaged: arithmetic is missing"));
+    tt_text_free(&arithmetic);
+    tt_text_free(&out);
+    free(f);
+}
+END_TEST
+
+/* Replaces a stored digest. */
+static void put_digest(const char *path, const char *name, uint64_t value)
+{
+    hid_t file = H5Fopen(path, H5F_ACC_RDWR, H5P_DEFAULT);
+    hid_t set = H5Dopen2(file, name, H5P_DEFAULT);
+    ck_assert_int_ge(H5Dwrite(set, H5T_NATIVE_UINT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, &value), 0);
+    H5Dclose(set);
+    H5Fclose(file);
+}
+
+/* A group's digest is that of its tensors' digests in the order of the table, and is held to it. */
+START_TEST(digests_of_groups)
+{
+    const char *path = in_folder(&dir, "step-1.h5");
+    fixture *f = fixture_new(CUT_WHOLE, 0, 1);
+    tt_text out = {0};
+    char words[64];
+    uint64_t sum[TENSORS];
+    fill_values(f, 3);
+    for (int i = 0; i < 5; i++) { /* params come first */
+        sum[i] = tt_digest32(f->value[i], 0, elements_of(i));
+    }
+    const uint64_t params = tt_digest_bytes(sum, 5 * sizeof *sum), wrong = params ^ 1;
+    ck_assert_int_eq(tt_ckpt_save(NULL, path, &f->state, NULL, 0, &err), TT_OK);
+    ck_assert_int_eq(tt_ckpt_info(path, &out, &err), TT_OK);
+    snprintf(words, sizeof words, "\ngroup_digests/params     %016" PRIx64 "\n", params);
+    ck_assert_msg(strstr(out.data, words) != NULL, "%s is not in\n%s", words, out.data);
+    tt_text_free(&out);
+
+    put_digest(path, "group_digests/params", wrong);
+    put_digest(path, "digests/group_digests/params", tt_digest_bytes(&wrong, sizeof wrong));
+    ck_assert_int_eq(tt_ckpt_load(NULL, path, &f->state, false, &err), TT_EWORLD);
+    ck_assert_msg(strstr(err.text, "group_digests/params is not the digest") != NULL, "%s",
+                  err.text);
+    ck_assert_int_eq(tt_ckpt_verify(path, &out, &err), TT_EWORLD);
+    ck_assert_msg(strstr(out.data, "group_digests/params is not the digest") != NULL, "%s",
+                  out.data);
+    ck_assert_ptr_nonnull(strstr(err.text, "1 of 18 digests do not match"));
+    tt_text_free(&out);
     free(f);
 }
 END_TEST
@@ -280,6 +365,8 @@ static Suite *make_suite(void)
     tcase_add_test(tc, parameters_that_do_not_fit);
     tcase_add_test(tc, digests_of_elsewhere);
     tcase_add_test(tc, lost_datasets);
+    tcase_add_test(tc, files_before_group_digests);
+    tcase_add_test(tc, digests_of_groups);
     tcase_add_test(tc, texts_from_elsewhere);
     tcase_add_test(tc, anything_at_all);
     suite_add_tcase(suite, tc);

@@ -23,6 +23,7 @@ START_TEST(info_says_what_is_there)
     fixture *f = fixture_new(CUT_WHOLE, 0, 1);
     tt_text out = {0};
     fill_values(f, 1);
+    f->state.arithmetic = "sums on an abacus, with forty-one beads to a wire";
     ck_assert_int_eq(tt_ckpt_save(NULL, path, &f->state, NULL, 0, &err), TT_OK);
     ck_assert_msg(tt_ckpt_info(path, &out, &err) == TT_OK, "%s", err.text);
     static const char *const words[] = {
@@ -33,6 +34,7 @@ START_TEST(info_says_what_is_there)
         "state/loss_scale         0.1",
         "config                   3 keys\n",
         "tokenizer                bytes\n",
+        "arithmetic               sums on an abacus, with forty-one beads to a wire\n",
         "params                            5             8321",
         "adam_m                            2             7870",
         "adam_v                            2              260",
@@ -46,7 +48,7 @@ START_TEST(info_says_what_is_there)
     ck_assert(strstr(out.data, "params/wte") < strstr(out.data, "params/h.0.ln_1"));
     tt_text_free(&out);
     ck_assert_int_eq(tt_ckpt_verify(path, &out, &err), TT_OK);
-    ck_assert_str_eq(out.data, "OK       9 tensors, 6 scalars and texts match their digests\n");
+    ck_assert_str_eq(out.data, "OK       9 tensors, 10 scalars and texts match their digests\n");
     tt_text_free(&out);
     free(f);
 }
@@ -57,12 +59,13 @@ START_TEST(not_checkpoints)
     tt_text out = {0};
     tt_group_diff group[4];
     bool same;
+    tt_first_diff first;
     int groups;
     const char *path = in_folder(&dir, "notes.h5");
     ck_assert_int_eq(tt_ckpt_info(path, &out, &err), TT_EUSER);
     ck_assert_int_eq(tt_ckpt_verify(path, &out, &err), TT_EUSER);
     ck_assert_int_eq(tt_ckpt_texts(path, &out, &out, &err), TT_EUSER);
-    ck_assert_int_eq(tt_ckpt_diff(path, path, &same, group, 4, &groups, &err), TT_EUSER);
+    ck_assert_int_eq(tt_ckpt_diff(path, path, &same, group, 4, &groups, &first, &err), TT_EUSER);
     ck_assert_ptr_nonnull(strstr(err.text, "notes.h5 does not exist"));
     spill(path, "notes", 5);
     ck_assert_int_eq(tt_ckpt_info(path, &out, &err), TT_EUSER);
@@ -77,10 +80,11 @@ static void not_regular(const char *path)
     tt_text out = {0};
     tt_group_diff group[4];
     bool same;
+    tt_first_diff first;
     int groups;
     ck_assert_int_eq(tt_ckpt_info(path, &out, &err), TT_EUSER);
     ck_assert_int_eq(tt_ckpt_verify(path, &out, &err), TT_EUSER);
-    ck_assert_int_eq(tt_ckpt_diff(path, path, &same, group, 4, &groups, &err), TT_EUSER);
+    ck_assert_int_eq(tt_ckpt_diff(path, path, &same, group, 4, &groups, &first, &err), TT_EUSER);
     ck_assert_int_eq(tt_ckpt_texts(path, &out, &out, &err), TT_EUSER);
     ck_assert_ptr_nonnull(strstr(err.text, path));
     ck_assert_ptr_nonnull(strstr(err.text, "it is not a regular file"));
@@ -139,7 +143,7 @@ static void save_pair(const char *name, pair p)
 }
 
 /* Diffs base against p: groups "params" and "state". */
-static bool diff_pair(pair p, tt_group_diff group[2])
+static bool diff_pair_at(pair p, tt_group_diff group[2], tt_first_diff *first)
 {
     char a[640];
     bool same = false;
@@ -147,13 +151,61 @@ static bool diff_pair(pair p, tt_group_diff group[2])
     save_pair("a.h5", base);
     save_pair("b.h5", p);
     snprintf(a, sizeof a, "%s", in_folder(&dir, "a.h5"));
-    tt_code rc = tt_ckpt_diff(a, in_folder(&dir, "b.h5"), &same, group, 2, &groups, &err);
+    tt_code rc = tt_ckpt_diff(a, in_folder(&dir, "b.h5"), &same, group, 2, &groups, first, &err);
     ck_assert_msg(rc == TT_OK, "%s", err.text);
     ck_assert_int_eq(groups, 2);
     ck_assert_str_eq(group[0].group, "params");
     ck_assert_str_eq(group[1].group, "state");
     return same;
 }
+
+static bool diff_pair(pair p, tt_group_diff group[2])
+{
+    tt_first_diff first;
+    return diff_pair_at(p, group, &first);
+}
+
+/* Where the files part: the first tensor in the file's order, the first element in the tensor's. */
+START_TEST(diff_names_the_first)
+{
+    tt_group_diff g[2];
+    tt_first_diff first;
+    pair p = base;
+    ck_assert(diff_pair_at(p, g, &first));
+    ck_assert_str_eq(first.path, "");
+
+    p.step = 8;
+    ck_assert(!diff_pair_at(p, g, &first));
+    ck_assert_str_eq(first.path, "state/step");
+    ck_assert_int_eq(first.dims, 0);
+    ck_assert_str_eq(first.value[0], "7");
+    ck_assert_str_eq(first.value[1], "8");
+
+    p.b[5] = 3.5f;  /* a large difference behind ... */
+    p.b[4] = -0.0f; /* ... one that is none but in the bits */
+    ck_assert(!diff_pair_at(p, g, &first));
+    ck_assert_str_eq(first.path, "params/b");
+    ck_assert_int_eq(first.dims, 2);
+    ck_assert_int_eq(first.at[0], 1);
+    ck_assert_int_eq(first.at[1], 1);
+    ck_assert_str_eq(first.value[0], "0");
+    ck_assert_str_eq(first.value[1], "-0");
+
+    p.a[1] = nextafterf(2, 3); /* nine digits tell neighbours apart */
+    ck_assert(!diff_pair_at(p, g, &first));
+    ck_assert_str_eq(first.path, "params/a");
+    ck_assert_int_eq(first.dims, 1);
+    ck_assert_int_eq(first.at[0], 1);
+    ck_assert_str_eq(first.value[0], "2");
+    ck_assert_str_eq(first.value[1], "2.00000024");
+
+    uint32_t nan = 0x7fc00001;
+    memcpy(&p.a[0], &nan, sizeof nan);
+    ck_assert(!diff_pair_at(p, g, &first));
+    ck_assert_int_eq(first.at[0], 0);
+    ck_assert_str_eq(first.value[1], "nan");
+}
+END_TEST
 
 START_TEST(diff_measures)
 {
@@ -212,13 +264,15 @@ START_TEST(diff_with_little_room)
     char a[640];
     tt_group_diff g[1];
     bool same = true;
+    tt_first_diff first;
     int groups = 0;
     pair p = base;
     p.scale = 3;
     save_pair("a.h5", base);
     save_pair("b.h5", p);
     snprintf(a, sizeof a, "%s", in_folder(&dir, "a.h5"));
-    ck_assert_int_eq(tt_ckpt_diff(a, in_folder(&dir, "b.h5"), &same, g, 1, &groups, &err), TT_OK);
+    ck_assert_int_eq(tt_ckpt_diff(a, in_folder(&dir, "b.h5"), &same, g, 1, &groups, &first, &err),
+                     TT_OK);
     ck_assert_int_eq(groups, 1);
     ck_assert(!same);
     ck_assert_int_eq(g[0].different, 0);
@@ -230,6 +284,7 @@ START_TEST(files_that_do_not_compare)
     char a[640], b[640];
     tt_group_diff g[4];
     bool same;
+    tt_first_diff first;
     int groups;
     fixture *f = fixture_new(CUT_WHOLE, 0, 1);
     snprintf(a, sizeof a, "%s", in_folder(&dir, "a.h5"));
@@ -237,15 +292,15 @@ START_TEST(files_that_do_not_compare)
     ck_assert_int_eq(tt_ckpt_save(NULL, a, &f->state, NULL, 0, &err), TT_OK);
     f->state.tensors = TENSORS - 1;
     ck_assert_int_eq(tt_ckpt_save(NULL, b, &f->state, NULL, 0, &err), TT_OK);
-    ck_assert_int_eq(tt_ckpt_diff(a, b, &same, g, 4, &groups, &err), TT_EUSER);
+    ck_assert_int_eq(tt_ckpt_diff(a, b, &same, g, 4, &groups, &first, &err), TT_EUSER);
     ck_assert_ptr_nonnull(strstr(err.text, "adam_v/h.0.mlp.fc.bias is in "));
-    ck_assert_int_eq(tt_ckpt_diff(b, a, &same, g, 4, &groups, &err), TT_EUSER);
+    ck_assert_int_eq(tt_ckpt_diff(b, a, &same, g, 4, &groups, &first, &err), TT_EUSER);
     ck_assert_ptr_nonnull(strstr(err.text, "adam_v/h.0.mlp.fc.bias is in "));
     f->state.tensors = TENSORS;
     f->row[3].dim[0] = 1;
     f->row[3].dim[1] = 97;
     ck_assert_int_eq(tt_ckpt_save(NULL, b, &f->state, NULL, 0, &err), TT_OK);
-    ck_assert_int_eq(tt_ckpt_diff(a, b, &same, g, 4, &groups, &err), TT_EUSER);
+    ck_assert_int_eq(tt_ckpt_diff(a, b, &same, g, 4, &groups, &first, &err), TT_EUSER);
     ck_assert_ptr_nonnull(strstr(err.text, "params/column is [97,1] in"));
     free(f);
 }
@@ -259,6 +314,7 @@ static Suite *make_suite(void)
     tcase_add_test(tc, info_says_what_is_there);
     tcase_add_test(tc, not_checkpoints);
     tcase_add_test(tc, only_regular_files);
+    tcase_add_test(tc, diff_names_the_first);
     tcase_add_test(tc, diff_measures);
     tcase_add_test(tc, diff_of_awkward_values);
     tcase_add_test(tc, diff_with_little_room);

@@ -9,7 +9,11 @@
  *
  *     /params/wte  /adam_m/wte  ...   one contiguous FP32 dataset per tensor, named by its row
  *     /state/<scalar>                 int64 or double
- *     /config  /tokenizer             UTF-8 strings of any length, when the state has them
+ *     /config  /arithmetic  /tokenizer   UTF-8 strings of any length, when the state has them
+ *     /group_digests/params  ...      uint64, one for each group of tensors: tt_digest_bytes of the
+ *                                     digests of its tensors in the file's order. That of params
+ *                                     names the weights, as "digest" does in metrics.jsonl. Files
+ *                                     of version 0.1 have none
  *     /digests/<path>                 uint64, one for each of the above ("/digests/params/wte"):
  *                                     tt_digest32 of a tensor, tt_digest_bytes of the 8 bytes of a
  *                                     scalar or of a text (numerics/digest.h)
@@ -54,8 +58,10 @@ typedef struct tt_state {
     int tensors, scalars;
     tt_tensor_row *tensor; /* borrowed */
     tt_scalar_row *scalar; /* borrowed */
-    const char *config;    /* YAML text, stored on save; borrowed */
-    const char *tokenizer; /* stored on save; borrowed */
+    /* Texts that saving stores, each may be NULL; borrowed. */
+    const char *config;     /* YAML */
+    const char *arithmetic; /* what the bits depend on (train/arithmetic.h) */
+    const char *tokenizer;
 } tt_state;
 
 /* Writes `path`, replacing what is there. TT_EWORLD naming the file and the reason when it cannot;
@@ -78,6 +84,10 @@ tt_code tt_ckpt_load(tt_world *world, const char *path, const tt_state *state, b
 /* /config and /tokenizer into texts owned by the caller (either may be NULL). TT_EUSER when a text
  * that is asked for is not in the file; TT_EWORLD when it does not match its digest. Local, no MPI. */
 tt_code tt_ckpt_texts(const char *path, tt_text *config, tt_text *tokenizer, tt_err *err);
+
+/* /arithmetic into a text owned by the caller, which stays empty when the file has none. TT_EWORLD
+ * when it does not match its digest. Local, no MPI. */
+tt_code tt_ckpt_arithmetic(const char *path, tt_text *arithmetic, tt_err *err);
 
 /* malloc'd path of the newest complete file step-*.h5 in dir that opens and carries the format
  * attribute and a digest per tensor; *path NULL when there is none. `before`, when not NULL, is the
@@ -108,11 +118,20 @@ typedef struct tt_group_diff {
     int64_t different; /* elements whose bits differ */
 } tt_group_diff;
 
-/* Compares two files; *identical when every tensor and scalar is bit-identical. Texts are not
- * compared. A NaN or infinity that differs makes `largest` and `l2` infinite. Files with different
- * tensors or shapes are TT_EUSER naming the first. group[room] gets the first `room` groups. */
+/* The first element, in the order of file A, whose bits differ. */
+typedef struct tt_first_diff {
+    char path[128];    /* "params/wte", "state/step"; "" when nothing differs */
+    int dims;          /* of the tensor; 0: a scalar */
+    int64_t at[2];     /* its coordinates there, `dims` of them */
+    char value[2][48]; /* in A and in B, with the bits where the numbers look alike */
+} tt_first_diff;
+
+/* Compares two files; *identical when every tensor and scalar is bit-identical, otherwise *first says
+ * where they part. Texts are not compared, and digests follow from the rest. A NaN or infinity that
+ * differs makes `largest` and `l2` infinite. Files with different tensors or shapes are TT_EUSER naming
+ * the first. group[room] gets the first `room` groups. */
 tt_code tt_ckpt_diff(const char *a, const char *b, bool *identical, tt_group_diff *group, int room,
-                     int *groups, tt_err *err);
+                     int *groups, tt_first_diff *first, tt_err *err);
 
 /* "1.10.8": the HDF5 that this was built with. */
 const char *tt_ckpt_hdf5_version(void);

@@ -51,6 +51,8 @@ tt_code tt_agree_text(tt_world *world, const char *what, const char *text, tt_er
 tt_code tt_sum_i64(tt_world *world, int64_t *values, int count, tt_err *err);
 tt_code tt_sum_f64(tt_world *world, double *values, int count, tt_err *err);
 tt_code tt_max_f64(tt_world *world, double *values, int count, tt_err *err);
+/* Wrapping: what digests of parts want. */
+tt_code tt_sum_u64(tt_world *world, uint64_t *values, int count, tt_err *err);
 tt_code tt_barrier(tt_world *world, tt_err *err);
 
 /* Threads per rank that fill the node: processors of this rank's mask divided by the number of local

@@ -13,6 +13,9 @@
  * contributions with unsigned wrap-around. */
 uint64_t tt_digest32(const void *data, int64_t first, int64_t count);
 
+/* Digest of a list of tensors from the digests of each, in the list's order. */
+uint64_t tt_digest_group(const uint64_t *digest, int count);
+
 /* Digest of a byte string (options, tokenizer), length included. */
 uint64_t tt_digest_bytes(const void *data, int64_t count);
 
