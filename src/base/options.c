@@ -124,6 +124,9 @@ const tt_option tt_options[] = {
     INT(run, save_every, "0", 0, NO_END, TT_FREE,
         "steps between checkpoints; 0 = only at the end of the run"),
     INT(run, keep, "3", 0, MANY, TT_FREE, "newest checkpoints kept; 0 = all"),
+    INT(run, digest_every, "0", 0, NO_END, TT_FREE,
+        "steps between digests of the weights in metrics.jsonl and of every tensor in "
+        "digests.jsonl; 0 = none"),
     BOOL(run, exact, "false", TT_TRAJECTORY,
          "the same bits however the batch is split, at 4 more bytes per parameter"),
     CHOICE(run, resume, "auto", "auto|never|must", TT_FREE,

@@ -31,6 +31,11 @@ const char *tt_kernels_blas(void)
     return openblas_get_config();
 }
 
+const char *tt_kernels_blas_core(void)
+{
+    return openblas_get_corename();
+}
+
 /* Scratch: for each thread a tile of a weight gradient. */
 static size_t tile_bytes(void)
 {

@@ -1,9 +1,10 @@
-/* metrics.c: metrics.jsonl, data.jsonl and the lines for people. See metrics.h.
+/* metrics.c: metrics.jsonl, data.jsonl, digests.jsonl and the lines for people. See metrics.h.
  *
  * Reads records; writes files and stderr; next: scripts/plot_loss.sh. */
 #include "tutti/train/metrics.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,6 +12,7 @@
 #include "tutti/base/file.h"
 #include "tutti/base/narrow.h"
 #include "tutti/base/text.h"
+#include "tutti/train/arithmetic.h"
 #include "tutti/version.h"
 
 #include "train/train_impl.h"
@@ -18,14 +20,20 @@
 static const size_t METRICS_LIMIT = (size_t)1 << 31; /* a file larger than this is not a run's */
 
 /* The whole text in one write, so that a killed run leaves whole lines. */
+static tt_code write_line(FILE *file, const tt_text *line, const char *name, tt_err *err)
+{
+    if (line->failed) {
+        return tt_fail(err, TT_EWORLD, "out of memory for a line of %s", name);
+    }
+    return fwrite(line->data, 1, line->length, file) == line->length && fflush(file) == 0
+               ? TT_OK
+               : tt_fail(err, TT_EWORLD, "cannot write to %s: %s", name, strerror(errno));
+}
+
+/* The same, and frees the line. */
 static tt_code put(FILE *file, tt_text *line, const char *name, tt_err *err)
 {
-    tt_code rc = TT_OK;
-    if (line->failed) {
-        rc = tt_fail(err, TT_EWORLD, "out of memory for a line of %s", name);
-    } else if (fwrite(line->data, 1, line->length, file) != line->length || fflush(file) != 0) {
-        rc = tt_fail(err, TT_EWORLD, "cannot write to %s: %s", name, strerror(errno));
-    }
+    tt_code rc = write_line(file, line, name, err);
     tt_text_free(line);
     return rc;
 }
@@ -68,7 +76,10 @@ out:
     return rc;
 }
 
-static tt_code open_lines(FILE **file, const char *dir, const char *name, int64_t last, tt_err *err)
+/* Cuts the file back also when this run adds nothing to it (*file stays NULL unless `wanted`): its
+ * lines of steps that are made again would be another run's. */
+static tt_code open_lines(FILE **file, bool wanted, const char *dir, const char *name, int64_t last,
+                          tt_err *err)
 {
     tt_code rc = TT_OK;
     char *path = tt_join(dir, name, err);
@@ -77,6 +88,9 @@ static tt_code open_lines(FILE **file, const char *dir, const char *name, int64_
         goto out;
     }
     TT_TRY(cut_back(path, last, err));
+    if (!wanted) {
+        goto out;
+    }
     *file = fopen(path, "a");
     if (!*file) {
         rc = tt_fail(err, TT_EWORLD, "cannot open %s: %s", path, strerror(errno));
@@ -86,11 +100,12 @@ out:
     return rc;
 }
 
-/* {"run": {...}}: version, configuration, ranks, threads, ISA, parameters, plan. */
+/* {"run": {...}}: version, configuration, ranks, threads, ISA, arithmetic, parameters, plan. */
 static void run_line(const tt_trainer *t, tt_text *line)
 {
     const tt_plan *plan = &t->print.plan;
     char stamp[TT_STAMP];
+    tt_text arithmetic = {0};
     const char *section = "";
     size_t section_length = 0;
     tt_stamp(stamp);
@@ -98,7 +113,12 @@ static void run_line(const tt_trainer *t, tt_text *line)
                 TUTTI_VERSION, TUTTI_CONFIG, stamp);
     tt_text_add(line, "\"ranks\": %d, \"threads\": %d, \"isa\": \"%s\", ", plan->ranks,
                 plan->threads, t->print.ops.isa);
-    tt_text_add(line, "\"parameters\": %lld, \"first_step\": %lld, \"peak_gflops\": %.1f, ",
+    tt_arithmetic_text(&t->print, &arithmetic);
+    tt_text_add(line, "\"arithmetic\": ");
+    tt_text_add_json(line, arithmetic.data ? arithmetic.data : "");
+    line->failed = line->failed || arithmetic.failed;
+    tt_text_free(&arithmetic);
+    tt_text_add(line, ", \"parameters\": %lld, \"first_step\": %lld, \"peak_gflops\": %.1f, ",
                 (long long)plan->parameters, (long long)t->progress.step + 1, t->peak_flops / 1e9);
     tt_text_add(line, "\"plan\": {");
     for (int i = 0; i < TT_MEM_COMPONENTS; i++) {
@@ -162,10 +182,12 @@ tt_code tt_metrics_open(tt_metrics *metrics, const tt_trainer *t, tt_err *err)
         goto out;
     }
     greet(metrics, t);
-    TT_TRY(open_lines(&metrics->file, config->run.dir, "metrics.jsonl", t->progress.step, err));
-    if (config->run.trace_data) {
-        TT_TRY(open_lines(&metrics->trace, config->run.dir, "data.jsonl", t->progress.step, err));
-    }
+    const char *dir = config->run.dir;
+    const int64_t last = t->progress.step;
+    TT_TRY(open_lines(&metrics->file, true, dir, "metrics.jsonl", last, err));
+    TT_TRY(open_lines(&metrics->trace, config->run.trace_data, dir, "data.jsonl", last, err));
+    TT_TRY(open_lines(&metrics->digests, config->run.digest_every > 0, dir, "digests.jsonl", last,
+                      err));
     tt_text line = {0};
     run_line(t, &line);
     TT_TRY(put(metrics->file, &line, "metrics.jsonl", err));
@@ -229,7 +251,8 @@ static void add_number(tt_text *line, const char *key, double value)
     }
 }
 
-tt_code tt_metrics_step(tt_metrics *metrics, const tt_trainer *t, const tt_record *r, tt_err *err)
+tt_code tt_metrics_step(tt_metrics *metrics, const tt_trainer *t, const tt_record *r,
+                        tt_digests *digests, tt_err *err)
 {
     tt_code rc = TT_OK;
     if (!metrics->file) {
@@ -248,6 +271,9 @@ tt_code tt_metrics_step(tt_metrics *metrics, const tt_trainer *t, const tt_recor
     add_number(&line, "loss_scale", r->loss_scale);
     tt_text_add(&line, "\"skipped\": %s, \"nonfinite\": %lld, ", truth(r->skipped),
                 (long long)r->nonfinite);
+    if (digests) {
+        tt_text_add(&line, "\"digest\": \"%016" PRIx64 "\", ", digests->weights);
+    }
     tt_text_add(&line,
                 "\"step_ms\": %.3f, \"tokens_per_s\": %.1f, \"mfu\": %.4f, \"comm_ms\": %.3f, "
                 "\"comm_exposed_ms\": %.3f, \"comm_calls\": %lld, \"comm_bytes\": %lld, "
@@ -255,6 +281,10 @@ tt_code tt_metrics_step(tt_metrics *metrics, const tt_trainer *t, const tt_recor
                 r->step_ms, r->tokens_per_s, r->mfu, r->comm_ms, r->comm_exposed_ms,
                 (long long)r->comm_calls, (long long)r->comm_bytes, r->rss_mb, stamp);
     TT_TRY(put(metrics->file, &line, "metrics.jsonl", err));
+    if (digests) {
+        TT_TRY(
+            write_line(metrics->digests, tt_digests_line(digests, r->step), "digests.jsonl", err));
+    }
     show(metrics, t, r);
 out:
     return rc;
@@ -309,5 +339,8 @@ void tt_metrics_close(tt_metrics *metrics)
     if (metrics->trace) {
         fclose(metrics->trace);
     }
-    metrics->file = metrics->trace = NULL;
+    if (metrics->digests) {
+        fclose(metrics->digests);
+    }
+    metrics->file = metrics->trace = metrics->digests = NULL;
 }

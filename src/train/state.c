@@ -10,6 +10,7 @@
 #include "tutti/base/file.h"
 #include "tutti/base/narrow.h"
 #include "tutti/dist/share.h"
+#include "tutti/train/arithmetic.h"
 
 #include "train/train_impl.h"
 
@@ -60,28 +61,44 @@ out:
     return rc;
 }
 
-tt_code tt_state_save(tt_trainer *t, bool prune, tt_err *err)
+tt_code tt_state_rows(tt_rows *rows, const tt_trainer *t, tt_err *err)
 {
     tt_code rc = TT_OK;
     float *const data[GROUPS] = {t->master, t->m, t->v};
     const tt_blueprint *p = &t->print;
+    memset(rows, 0, sizeof *rows);
+    /* With ZeRO 0 a rank holds more than its cut. */
+    int64_t *local = tt_alloc(p->cut.count, sizeof *local, err);
+    if (!local) {
+        rc = err->code;
+        goto out;
+    }
+    for (int i = 0; i < p->cut.count; i++) {
+        local[i] = p->shard.local[i] + (p->cut.range[i].first - p->shard.range[i].first);
+    }
+    rc = tt_rows_make(rows, &p->params, &p->cut, local, GROUPS, group_names, data, err);
+out:
+    free(local);
+    return rc;
+}
+
+tt_code tt_state_save(tt_trainer *t, bool prune, tt_err *err)
+{
+    tt_code rc = TT_OK;
+    const tt_blueprint *p = &t->print;
     tt_scalar_row scalar[SCALARS];
     tt_facts facts;
     tt_rows rows = {0};
-    tt_text config = {0};
+    tt_text config = {0}, arithmetic = {0};
     char name[32], *path = NULL;
-    int64_t *local = NULL;
     TT_TRY(require_finite(t, err));
-    /* Every rank saves its cut; with ZeRO 0 it holds more than that. */
-    local = tt_alloc(p->cut.count, sizeof *local, err);
-    if (!local) {
-        rc = err->code;
-    }
-    for (int i = 0; i < p->cut.count && rc == TT_OK; i++) {
-        local[i] = p->shard.local[i] + (p->cut.range[i].first - p->shard.range[i].first);
+    tt_config_text(&p->config, false, &config);
+    tt_arithmetic_text(p, &arithmetic);
+    if (config.failed || arithmetic.failed) {
+        rc = tt_fail(err, TT_EWORLD, "out of memory");
     }
     if (rc == TT_OK) {
-        rc = tt_rows_make(&rows, &p->params, &p->cut, local, GROUPS, group_names, data, err);
+        rc = tt_state_rows(&rows, t, err);
     }
     if (rc == TT_OK) {
         checkpoint_name(t->progress.step, name);
@@ -90,21 +107,21 @@ tt_code tt_state_save(tt_trainer *t, bool prune, tt_err *err)
     }
     TT_TRY(tt_agree(t->world, rc, err));
     scalar_rows(t, &facts, scalar);
-    tt_config_text(&p->config, false, &config);
     tt_state state = {.tensors = rows.rows,
                       .tensor = rows.row,
                       .scalars = SCALARS,
                       .scalar = scalar,
                       .config = config.data,
+                      .arithmetic = arithmetic.data,
                       .tokenizer = tt_tokens_tokenizer(t->train_tokens)};
     TT_TRY(tt_ckpt_save(t->world, path, &state, &t->fault, t->progress.step, err));
     if (prune) {
         TT_TRY(tt_ckpt_prune(t->world, p->config.run.dir, p->config.run.keep, err));
     }
 out:
-    free(local);
     free(path);
     tt_text_free(&config);
+    tt_text_free(&arithmetic);
     tt_rows_free(&rows);
     return rc;
 }
@@ -242,6 +259,23 @@ static void initial_masters(tt_trainer *t)
     }
 }
 
+/* Says when the checkpoint's bits are not those that this machine makes. Collective. */
+static tt_code warn_of_arithmetic(tt_trainer *t, const char *path, tt_err *err)
+{
+    tt_code rc = TT_OK;
+    tt_text words = {0};
+    if (t->world->rank == 0) {
+        rc = tt_arithmetic_compare(t, path, &words, err);
+    }
+    TT_TRY(tt_agree(t->world, rc, err));
+    if (words.length > 0) {
+        tt_warn(t->log, "%s", words.data);
+    }
+out:
+    tt_text_free(&words);
+    return rc;
+}
+
 /* From the newest checkpoint whose data is whole, going back over damaged ones; *found false: there
  * is none at all. A configuration that leads elsewhere is refused, not passed over. */
 static tt_code resume(tt_trainer *t, bool *found, tt_err *err)
@@ -266,6 +300,7 @@ static tt_code resume(tt_trainer *t, bool *found, tt_err *err)
         TT_TRY(rc);
         *found = true;
         tt_info(t->log, "continuing from %s (step %lld)", path, (long long)t->progress.step);
+        TT_TRY(warn_of_arithmetic(t, path, err));
     }
 out:
     free(path);

@@ -15,6 +15,8 @@
 #include "tutti/base/narrow.h"
 #include "tutti/base/threads.h"
 #include "tutti/dist/share.h"
+#include "tutti/train/arithmetic.h"
+#include "tutti/train/digests.h"
 #include "tutti/train/evaluate.h"
 #include "tutti/train/metrics.h"
 #include "tutti/train/signals.h"
@@ -130,15 +132,20 @@ out:
     return rc;
 }
 
-/* All ranks run the same configuration, as resolved, on data of the same size. */
+/* All ranks run the same configuration, as resolved, on data of the same size, with the same ISA, and in
+ * exact mode with the same arithmetic, which names the ISA too. */
 static tt_code compare_ranks(tt_trainer *t, tt_err *err)
 {
     tt_text text = {0};
     tt_config_text(&t->print.config, true, &text);
-    tt_text_add(&text, "data_tokens: %lld\nisa: %s\n", (long long)t->data_tokens, t->print.ops.isa);
+    tt_text_add(&text, "data_tokens: %lld\n", (long long)t->data_tokens);
+    if (!t->print.config.run.exact) {
+        tt_text_add(&text, "isa: %s\n", t->print.ops.isa);
+    }
     tt_code rc = text.failed ? tt_fail(err, TT_EWORLD, "out of memory") : TT_OK;
     TT_TRY(tt_agree(t->world, rc, err));
     TT_TRY(tt_agree_text(t->world, "configuration", text.data, err));
+    TT_TRY(tt_arithmetic_agree(t, err));
 out:
     tt_text_free(&text);
     return rc;
@@ -296,8 +303,12 @@ tt_code tt_trainer_run(tt_trainer *t, tt_err *err)
     tt_request request = {false, TT_OK, {TT_OK, ""}};
     tt_record record = {0};
     tt_metrics metrics = {0};
+    tt_digests digests = {0}, *taken = NULL; /* taken: after the step just made */
 
     TT_TRY(tt_agree(t->world, tt_metrics_open(&metrics, t, err), err));
+    if (config->run.digest_every > 0) {
+        TT_TRY(tt_agree(t->world, tt_digests_open(&digests, t, err), err));
+    }
     if (t->progress.step >= config->run.steps) {
         tt_info(t->log, "all %lld steps of run.steps are done: nothing to train",
                 (long long)config->run.steps);
@@ -308,9 +319,15 @@ tt_code tt_trainer_run(tt_trainer *t, tt_err *err)
             request.code = tt_metrics_trace(&metrics, t, &request.err);
         }
         TT_TRY(tt_step(t, &request, &record, err));
-        request.code = tt_metrics_step(&metrics, t, &record, &request.err); /* told in the next */
-        TT_TRY(check_skips(t, &record, err));
         stop = record.stop;
+        taken = NULL;
+        if (due(config->run.digest_every, record.step) ||
+            (config->run.digest_every > 0 && (stop || record.step == config->run.steps))) {
+            TT_TRY(tt_digests_take(&digests, t, err));
+            taken = &digests;
+        }
+        request.code = tt_metrics_step(&metrics, t, &record, taken, &request.err);
+        TT_TRY(check_skips(t, &record, err)); /* metrics' code is told in the next step */
         evaluated = !evaluates;
         saved = false;
         if (evaluates && due(config->run.eval_every, record.step)) {
@@ -335,5 +352,6 @@ tt_code tt_trainer_run(tt_trainer *t, tt_err *err)
 out:
     tt_live_end(t->log);
     tt_metrics_close(&metrics);
+    tt_digests_close(&digests);
     return rc;
 }

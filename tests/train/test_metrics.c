@@ -339,7 +339,7 @@ START_TEST(what_is_not_finite_is_null)
     tt_exact_add(&loss.sum, -INFINITY);
     open_trainer(&t, &config, &alone);
     must(tt_metrics_open(&metrics, &t, &err_));
-    must(tt_metrics_step(&metrics, &t, &record, &err_));
+    must(tt_metrics_step(&metrics, &t, &record, NULL, &err_));
     must(tt_metrics_valid(&metrics, &t, &loss, &err_));
     tt_metrics_close(&metrics);
     tt_metrics_close(&metrics); /* safe twice */
@@ -391,7 +391,7 @@ START_TEST(refusing_disk)
     fclose(metrics.file);
     metrics.file = fopen("/dev/full", "w");
     ck_assert_ptr_nonnull(metrics.file);
-    ck_assert_int_eq(tt_metrics_step(&metrics, &t, &record, &err), TT_EWORLD);
+    ck_assert_int_eq(tt_metrics_step(&metrics, &t, &record, NULL, &err), TT_EWORLD);
     ck_assert_ptr_nonnull(strstr(err.text, "metrics.jsonl"));
     tt_metrics_close(&metrics);
     tt_trainer_close(&t);

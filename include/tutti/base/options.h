@@ -62,7 +62,8 @@ typedef struct tt_config {
     } dist;
     struct {
         char dir[TT_PATH];
-        int64_t steps, seed, threads, log_every, eval_every, eval_sequences, save_every, keep;
+        int64_t steps, seed, threads, log_every, eval_every, eval_sequences, save_every, keep,
+            digest_every;
         bool exact;
         char resume[TT_NAME]; /* auto | never | must */
         char init_from[TT_PATH], dump_gradients[TT_PATH];

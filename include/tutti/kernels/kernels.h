@@ -279,7 +279,8 @@ tt_code tt_kernels_self_test(tt_ctx *ctx, tt_err *err);
 /* The strongest this processor has; a static name. */
 const char *tt_kernels_best_isa(void);
 int tt_kernels_isa_list(const char **names, int room); /* supported here, weakest first */
-const char *tt_kernels_blas(void);                     /* "OpenBLAS 0.3.21 Zen ..." */
+const char *tt_kernels_blas(void);                     /* "OpenBLAS 0.3.21 ... Zen ..." */
+const char *tt_kernels_blas_core(void); /* "Zen": which of its kernels OpenBLAS chose here */
 extern const char *const tt_op_names[TT_OP_TOTAL];
 
 #endif

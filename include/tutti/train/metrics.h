@@ -1,5 +1,5 @@
 /* metrics.h: <run.dir>/metrics.jsonl, one JSON object a line, for programs; the lines a person reads;
- * and <run.dir>/data.jsonl with run.trace_data.
+ * <run.dir>/data.jsonl with run.trace_data; and <run.dir>/digests.jsonl with run.digest_every.
  *
  * Only rank 0 writes. Each line is written whole and flushed, so a killed run leaves whole lines. On
  * resume lines of steps that will be made again are dropped, so the file reads as one run. */
@@ -12,20 +12,22 @@
 
 #include "tutti/base/log.h"
 #include "tutti/base/status.h"
+#include "tutti/train/digests.h"
 #include "tutti/train/step.h"
 
 typedef struct tt_metrics {
-    FILE *file, *trace; /* owned; NULL on other ranks */
-    tt_log *log;        /* borrowed */
-    double started;     /* tt_seconds at open */
-    int64_t first_step; /* progress at open */
-    double valid_loss;  /* last one; negative: none yet */
+    FILE *file, *trace, *digests; /* owned; NULL on other ranks */
+    tt_log *log;                  /* borrowed */
+    double started;               /* tt_seconds at open */
+    int64_t first_step;           /* progress at open */
+    double valid_loss;            /* last one; negative: none yet */
 } tt_metrics;
 
 /* Local; the caller agrees. */
 tt_code tt_metrics_open(tt_metrics *metrics, const tt_trainer *trainer, tt_err *err);
+/* digests: as taken after this step, or NULL when they were not. */
 tt_code tt_metrics_step(tt_metrics *metrics, const tt_trainer *trainer, const tt_record *record,
-                        tt_err *err);
+                        tt_digests *digests, tt_err *err);
 tt_code tt_metrics_valid(tt_metrics *metrics, const tt_trainer *trainer, const tt_loss *loss,
                          tt_err *err);
 /* The global sample ids of the step that comes next, in order. */

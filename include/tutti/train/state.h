@@ -28,6 +28,10 @@ tt_code tt_rows_make(tt_rows *rows, const tt_params *params, const tt_shard *sha
                      tt_err *err);
 void tt_rows_free(tt_rows *rows);
 
+/* Rows of params, adam_m and adam_v (in this order) for the cut of this rank: together the ranks hold
+ * each element once, whatever the ZeRO stage. The pieces are trainer memory. */
+tt_code tt_state_rows(tt_rows *rows, const tt_trainer *trainer, tt_err *err);
+
 /* Saves to <run.dir>/step-%08d.h5, then prunes to run.keep when asked. Weights that are not finite are
  * TT_EWORLD and not saved. Collective. */
 tt_code tt_state_save(tt_trainer *trainer, bool prune, tt_err *err);

@@ -1,0 +1,29 @@
+/* arithmetic.h: what the bits of a run depend on beside its configuration, as one line of text.
+ *
+ *     tutti 0.1.0, bf16 on avx2, glibc 2.36 with FMA
+ *     tutti 0.1.0, fp32 on avx2, matmuls by OpenBLAS 0.3.21 Zen, glibc 2.36 with FMA
+ *
+ * Exact mode gives the same bits for every split of the batch among machines of which this text is
+ * the same. The C library is in it because exp, log and cos of the initial values, the schedule and
+ * the loss are its own, in variants that it chooses by processor.
+ *
+ * Stored in checkpoints (/arithmetic) and in the run line of metrics.jsonl. */
+#ifndef TUTTI_TRAIN_ARITHMETIC_H
+#define TUTTI_TRAIN_ARITHMETIC_H
+
+#include "tutti/base/status.h"
+#include "tutti/base/text.h"
+#include "tutti/train/plan.h"
+#include "tutti/train/trainer.h"
+
+void tt_arithmetic_text(const tt_blueprint *print, tt_text *out);
+
+/* In exact mode: TT_EUSER unless all ranks have the same arithmetic. Collective. */
+tt_code tt_arithmetic_agree(tt_trainer *trainer, tt_err *err);
+
+/* In exact mode, after loading the checkpoint at `path`: a sentence when it was made by other
+ * arithmetic, or does not say by which; `out` stays empty when there is nothing to say. Local. */
+tt_code tt_arithmetic_compare(const tt_trainer *trainer, const char *path, tt_text *out,
+                              tt_err *err);
+
+#endif

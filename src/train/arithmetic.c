@@ -1,0 +1,102 @@
+/* arithmetic.c: the line that names what the bits depend on. See arithmetic.h. */
+#include "tutti/train/arithmetic.h"
+
+#ifdef __GLIBC__
+#include <gnu/libc-version.h>
+#endif
+#include <string.h>
+
+#include "tutti/ckpt/ckpt.h"
+#include "tutti/kernels/kernels.h"
+#include "tutti/version.h"
+
+/* "OpenBLAS 0.3.21 Zen": the first two words of its configuration, and the kernels it chose. */
+static void add_blas(tt_text *out)
+{
+    const char *config = tt_kernels_blas();
+    size_t length = strcspn(config, " ");
+    length += config[length] == ' ' ? 1 + strcspn(config + length + 1, " ") : 0;
+    tt_text_add(out, ", matmuls by %.*s %s", (int)length, config, tt_kernels_blas_core());
+}
+
+static void add_libc(tt_text *out)
+{
+#ifdef __GLIBC__
+    tt_text_add(out, ", glibc %s %s FMA", gnu_get_libc_version(),
+                __builtin_cpu_supports("fma") ? "with" : "without");
+#else
+    tt_text_add(out, ", a C library that does not tell its version");
+#endif
+}
+
+void tt_arithmetic_text(const tt_blueprint *print, tt_text *out)
+{
+    const bool guarded = print->guarded.isa != NULL; /* guard changes no bit */
+    bool blas = false;
+    for (int i = 0; i < TT_OP_TOTAL; i++) {
+        blas = blas || (print->ops.from[i] && strcmp(print->ops.from[i], "openblas") == 0);
+    }
+    tt_text_add(out, "tutti %s, %s on %s", TUTTI_VERSION, print->config.precision.compute,
+                guarded ? print->guarded.isa : print->ops.isa);
+    if (blas) {
+        add_blas(out);
+    }
+    add_libc(out);
+}
+
+tt_code tt_arithmetic_agree(tt_trainer *t, tt_err *err)
+{
+    tt_code rc = TT_OK;
+    tt_text text = {0};
+    tt_err why = {TT_OK, ""};
+    if (!t->print.config.run.exact) {
+        goto out;
+    }
+    tt_arithmetic_text(&t->print, &text);
+    rc = text.failed ? tt_fail(err, TT_EWORLD, "out of memory") : TT_OK;
+    TT_TRY(tt_agree(t->world, rc, err));
+    rc = tt_agree_text(t->world, "run.exact: arithmetic", text.data, &why);
+    if (rc == TT_EUSER) {
+        rc =
+            tt_fail(err, rc,
+                    "%.700s; give all ranks the same TUTTI_ISA (and OPENBLAS_CORETYPE in fp32) and "
+                    "the same libraries, or leave run.exact off",
+                    why.text);
+    } else if (rc != TT_OK) {
+        *err = why;
+    }
+out:
+    tt_text_free(&text);
+    return rc;
+}
+
+tt_code tt_arithmetic_compare(const tt_trainer *t, const char *path, tt_text *out, tt_err *err)
+{
+    tt_code rc = TT_OK;
+    tt_text stored = {0}, now = {0};
+    if (!t->print.config.run.exact) {
+        goto out;
+    }
+    TT_TRY(tt_ckpt_arithmetic(path, &stored, err));
+    tt_arithmetic_text(&t->print, &now);
+    if (stored.length == 0) {
+        tt_text_add(out,
+                    "run.exact: %s does not say by which arithmetic it was made, now it is: %s. "
+                    "Whether the first machine would have gone on with the same bits is not known",
+                    path, now.data);
+    } else if (now.data && strcmp(stored.data, now.data) != 0) {
+        tt_text_add(
+            out,
+            "run.exact: %s was made by other arithmetic (stored: %s; now: %s). From here on "
+            "every split of this run still gives the same bits, but not those with which "
+            "the first machine would have gone on",
+            path, stored.data, now.data);
+    }
+    if (now.failed || out->failed) {
+        rc = tt_fail(err, TT_EWORLD, "out of memory reading %s", path);
+    }
+out:
+    tt_text_free(&stored);
+    tt_text_free(&now);
+    return rc;
+}
