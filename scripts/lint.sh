@@ -45,6 +45,7 @@ dnnl.h                  src/cli/                            1
 immintrin.h             src/kernels/isa/                    any
 immintrin.h             src/numerics/isa/                   any
 simde/x86/avx512.h      src/kernels/isa/                    any
+gnu/libc-version.h      src/train/                          1
 '
 
 # Anyone may include these. Public headers may include only the first line of them.

@@ -60,15 +60,18 @@ START_TEST(sums_and_maxima)
     tt_err err;
     tt_wire before = W->wire;
     double sum[3] = {1, W->rank, -W->rank * 0.5}, most[2] = {W->rank, -W->rank};
+    uint64_t parts[2] = {UINT64_MAX, 1}; /* -1 and 1: sums wrap */
     ck_assert(tt_all(tt_sum_f64(W, sum, 3, &err) == TT_OK));
     ck_assert(tt_all(tt_max_f64(W, most, 2, &err) == TT_OK));
+    ck_assert(tt_all(tt_sum_u64(W, parts, 2, &err) == TT_OK));
     ck_assert(tt_all(tt_barrier(W, &err) == TT_OK));
+    ck_assert(tt_all(parts[0] == 0 - (uint64_t)W->size && parts[1] == (uint64_t)W->size));
     double ranks = W->size * (W->size - 1) / 2.0;
     ck_assert(tt_all(sum[0] == W->size && sum[1] == ranks && sum[2] == -ranks / 2));
     ck_assert(tt_all(most[0] == W->size - 1 && most[1] == 0));
     bool alone = W->size == 1;
-    ck_assert(tt_all(W->wire.calls - before.calls == (alone ? 0 : 3)));
-    ck_assert(tt_all(W->wire.bytes - before.bytes == (alone ? 0 : 5 * 8)));
+    ck_assert(tt_all(W->wire.calls - before.calls == (alone ? 0 : 4)));
+    ck_assert(tt_all(W->wire.bytes - before.bytes == (alone ? 0 : 7 * 8)));
     ck_assert(tt_all(alone ? W->wire.seconds == 0 : W->wire.seconds > before.seconds));
 }
 END_TEST

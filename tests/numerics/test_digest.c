@@ -96,6 +96,16 @@ START_TEST(test_bytes)
 }
 END_TEST
 
+/* Of a list: which tensors, and in which order. */
+START_TEST(test_group)
+{
+    const uint64_t one[2] = {1, 2}, turned[2] = {2, 1};
+    ck_assert_uint_eq(tt_digest_group(one, 2), tt_digest_bytes(one, sizeof one));
+    ck_assert_uint_ne(tt_digest_group(one, 2), tt_digest_group(turned, 2));
+    ck_assert_uint_ne(tt_digest_group(one, 2), tt_digest_group(one, 1));
+}
+END_TEST
+
 static Suite *make_suite(void)
 {
     Suite *suite = suite_create("digest");
@@ -105,6 +115,7 @@ static Suite *make_suite(void)
     tcase_add_test(tcase, test_other_changes);
     tcase_add_test(tcase, test_stored_values);
     tcase_add_test(tcase, test_bytes);
+    tcase_add_test(tcase, test_group);
     suite_add_tcase(suite, tcase);
     return suite;
 }
