@@ -39,6 +39,16 @@ for ranks in 1 2 3; do
 done
 equal "in every step" 1 "$(metric idle-1 digest | cut -d ' ' -f 2 | sort -u | wc -l)"
 
+exact=(run.exact=true run.digest_every=1 model.dropout=0.1 run.steps=3)
+trained "exact mode" 1 exact-1:12:1 "${exact[@]}" batch.micro=12
+for split in 2:3:0 3:1:1; do
+    IFS=: read -r ranks micro zero <<<"$split"
+    trained "exact mode on $ranks ranks, micro-batch $micro, ZeRO $zero" "$ranks" "exact-$split" "${exact[@]}" \
+        batch.micro="$micro" memory.zero="$zero"
+    equal "has the same digests in every step" "$(<"$work/exact-1:12:1/digests.jsonl")" \
+        "$(<"$work/exact-$split/digests.jsonl")"
+done
+
 trained "without run.digest_every" 1 none run.steps=1
 check "no file" test ! -e "$work/none/digests.jsonl"
 equal "and no digest" "" "$(metric none digest)"
@@ -65,6 +75,15 @@ equal "as the run did" "$(sed -n 's/^arithmetic  *//p' "$work/out")" \
 TUTTI_ISA=ref trained "other kernels" 1 ref run.steps=1
 alone checkpoint info "$(checkpoint ref 1)"
 said "are other arithmetic" '^arithmetic  *tutti [0-9.]*, fp32 on ref, glibc'
+
+trained "exact mode goes on" 2 exact-3:1:1 "${exact[@]}" run.steps=4
+equal "without a word" 0 "$(grep -c arithmetic "$work/err")"
+TUTTI_ISA=ref trained "by other arithmetic" 2 exact-3:1:1 "${exact[@]}" run.steps=5
+equal "with one" 1 "$(grep -c arithmetic "$work/err")"
+check "that names both" grep -q \
+    'run.exact: .*step-00000004.h5 was made by other arithmetic (stored: tutti .*; now: tutti .* on ref, glibc' "$work/err"
+TUTTI_ISA=ref trained "other arithmetic out of exact mode" 2 zero-0 model.dropout=0.1 run.steps=6
+equal "is nobody's concern" 0 "$(grep -c arithmetic "$work/err")"
 
 # --- diff ---
 alone checkpoint diff "$(checkpoint zero-0 5)" "$(checkpoint zero-1 5)"

@@ -193,7 +193,7 @@ START_TEST(exact_ranks_share_their_arithmetic)
     tt_err err = {TT_OK, ""};
     const char *isa = getenv("TUTTI_ISA");
     char *before = isa ? strdup(isa) : NULL;
-    config.run.exact = true;
+    set(&config, "run.exact", "true");
     setenv("TUTTI_ISA", tt_test_world.rank == tt_test_world.size - 1 ? "guard:ref" : "ref", 1);
     open_trainer(&t, &config, &tt_test_world); /* guard changes no bit */
     tt_trainer_close(&t);
