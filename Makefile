@@ -87,8 +87,9 @@ tests: $(TEST_EXE)
 
 ##  demo       install what is missing, build, train a small model on 2 ranks, sample, plot
 ##  test       install what is missing, build, run every test
+##  test-long  for the night: exact mode's whole matrix, and random splits from a seed it prints
 ##  check      the quick part of the tests; CONFIG=asan make check runs it under the sanitizers
-.PHONY: demo test check
+.PHONY: demo test test-long check
 demo:
 	@scripts/setup.sh
 	@$(MAKE) CONFIG=release BUILD=build/release all
@@ -99,6 +100,12 @@ test:
 	@$(MAKE) CONFIG=$(TESTED) BUILD=$(TESTED_BUILD) all tests
 	@$(if $(ALSO_BUILD),$(MAKE) CONFIG=release BUILD=$(ALSO_BUILD) all tests)
 	@scripts/test.sh $(TESTED_BUILD) $(ALSO_BUILD)
+
+test-long:
+	@scripts/setup.sh
+	@$(MAKE) CONFIG=$(TESTED) BUILD=$(TESTED_BUILD) all
+	@$(if $(ALSO_BUILD),$(MAKE) CONFIG=release BUILD=$(ALSO_BUILD) all)
+	@scripts/test.sh --long $(TESTED_BUILD) $(ALSO_BUILD)
 
 check:
 	@$(MAKE) CONFIG=$(TESTED) BUILD=$(TESTED_BUILD) all tests
@@ -146,6 +153,7 @@ install: all
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/tutti/configs configs/*.yaml
 	install -D -m 755 -t $(DESTDIR)$(PREFIX)/share/tutti/scripts scripts/run.sh scripts/plot_loss.sh \
 	    scripts/verify_equivalence.sh
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/tutti/scripts/lib scripts/lib/*.sh
 
 clean:
 	rm -rf build

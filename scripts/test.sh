@@ -1,18 +1,19 @@
 #!/usr/bin/env bash
 # test.sh: runs the tests of a build and counts them.
 #
-#   scripts/test.sh [--quick] [--only PATTERN] BUILD [RELEASE_BUILD]
+#   scripts/test.sh [--quick | --long] [--only PATTERN] BUILD [RELEASE_BUILD]
 #
 # BUILD            tests/*/test_* as one process, tests/*/mpi_* on 1, 2, 3 and 4 ranks, then the scripts
 #                  tests/cli/*.sh and tests/scripts/*.sh with TUTTI_BIN=BUILD/tutti
 # RELEASE_BUILD    its single-process tests too, so that the code users run is tested as compiled;
 #                  scripts find it as TUTTI_RELEASE_BIN (otherwise the same as TUTTI_BIN)
 # --quick          mpi tests on 1 and 2 ranks; only scripts whose first lines contain "quick: yes"
+# --long           none of these, but tests/long/*.sh, which take minutes each
 # --only PATTERN   only tests whose name matches this extended regular expression
 #
 # A test program prints Check's summary line; a script prints "ok NAME" or "not ok NAME: why" a check
 # and "skip NAME: why" for one that cannot run here. A crash, a timeout or a missing summary is a
-# failure. Output is shown only for what failed. The last line is "N passed, N failed"; exit 0 only
+# failure. Output is shown only for what failed, and lines "note ..." always. The last line is "N passed, N failed"; exit 0 only
 # when something passed and nothing failed.
 set -euo pipefail
 # Tests make more threads than there are cores, where waiting at a barrier by spinning costs ten times.
@@ -21,7 +22,9 @@ cd "$(dirname "$0")/.."
 
 timeout_program=120 # seconds; several times what the slowest takes on a busy machine
 timeout_script=300
+timeout_long=3000
 quick=
+long=
 only=.
 passed=0
 failed=0
@@ -30,6 +33,7 @@ skipped=0
 while [[ ${1:-} == --* ]]; do
     case $1 in
     --quick) quick=1 ;;
+    --long) long=1 ;;
     --only)
         only=${2:?--only needs a pattern}
         shift
@@ -50,6 +54,7 @@ release=${2:-}
 if grep -qs -e '-fsanitize\|--coverage' "$build/flags"; then # several times slower
     timeout_program=$((3 * timeout_program))
     timeout_script=$((3 * timeout_script))
+    timeout_long=$((3 * timeout_long))
 fi
 
 # Leaks of libraries that keep memory to the end are theirs; ours are failures. Whole stacks, because
@@ -114,6 +119,7 @@ count() {
         printf 'ok    %-44s %4d checks %6s s\n' "$name" "$good" "$(<"$work/$id.s")"
         sed -n 's/^skip /      skipped: /p' "$work/$id.out"
     fi
+    sed -n 's/^note /      /p' "$work/$id.out"
 }
 
 # Names of test programs that the sources promise: a program that is not there is a failure.
@@ -163,31 +169,37 @@ run_ranks() {
     done
 }
 
+# Those of the named files that are there, may be run and are asked for: limit, file...
 run_scripts() {
-    local script name id
+    local limit=$1 script name id
+    shift
     unset OMP_NUM_THREADS
     export TUTTI_BIN=$PWD/$build/tutti
     export TUTTI_RELEASE_BIN=$PWD/${release:-$build}/tutti
     [[ $build == /* ]] && TUTTI_BIN=$build/tutti TUTTI_RELEASE_BIN=${release:-$build}/tutti
-    for script in tests/cli/*.sh tests/scripts/*.sh; do
+    for script in "$@"; do
         [[ -x $script && $script =~ $only ]] || continue
         [[ -n $quick ]] && ! head -n 5 "$script" | grep -q 'quick: yes' && continue
         name=${script#tests/}
         id=$(tr '/' '.' <<<"$name")
-        run "$id" $timeout_script "$script"
-        count "$id" "$name" script $timeout_script
+        run "$id" "$limit" "$script"
+        count "$id" "$name" script "$limit"
     done
 }
 
-run_single "$build"
-if [[ -n $quick ]]; then
-    run_ranks 1 2
+if [[ -n $long ]]; then
+    run_scripts $timeout_long tests/long/*.sh
 else
-    run_ranks 1 2 3 4
-fi
-run_scripts
-if [[ -n $release ]]; then
-    run_single "$release" release
+    run_single "$build"
+    if [[ -n $quick ]]; then
+        run_ranks 1 2
+    else
+        run_ranks 1 2 3 4
+    fi
+    run_scripts $timeout_script tests/cli/*.sh tests/scripts/*.sh
+    if [[ -n $release ]]; then
+        run_single "$release" release
+    fi
 fi
 
 if ((skipped > 0)); then

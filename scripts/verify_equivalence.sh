@@ -4,6 +4,7 @@
 #
 #   scripts/verify_equivalence.sh CONFIG [--steps N] [--ranks "1 2 4"] [--compute "fp32 bf16"]
 #                                 [--micro LARGEST] [--keep DIR] [key=value ...]
+#   scripts/verify_equivalence.sh CONFIG --exact [--sample N] [--seed X] [--split SPLIT] [--no-normal] ...
 #
 # For every rank count, micro-batch size (all sequences of the rank at once, one, and one between) and
 # ZeRO stage that divides batch.sequences, a run of its own from the same start; the reference is one
@@ -12,10 +13,24 @@
 # all of them. The counts of valid tokens must be equal. Exit 0 when every difference is within its
 # bound, 1 when one is not or a run failed, 2 when the request is wrong.
 #
+# --exact: with run.exact, every bit must be the same. The digests of all tensors after every step,
+# losses, norms, counts and validation losses (of 7 windows, which nothing divides) are compared as
+# text, and the final checkpoints to the bit. The matrix is every micro-batch size for ranks 1, 2, 3,
+# 4, 6 and 8, threads 1 and 2, ZeRO 0 and 1, with bucket sizes and packed weights taking turns, and
+# runs that are stopped and resumed twice at other rank counts; so optim.schedule is constant, or where
+# the schedule ends would move with the stop. --sample draws N splits at random instead, of everything
+# at once, from a seed that is printed. --split adds one alone (what a failure names):
+#   ranks:micro[:threads[:zero[:bucket_mb[:pack]]]][@last_step], legs of a resumed run with commas
+#   between, as in 2:3:1:0@10,3:8. Beside each, the same splits in normal mode and how far they are
+# apart there, once per choice of ranks and micro-batch sizes; --no-normal leaves that out. The last
+# line is PASS, or FAIL with the first step, tensor and split that differ.
+#
 # Where neither CONFIG nor the command line names data.train, a token file of short documents of
 # different lengths is built from the project's own text. --micro limits what is held in memory at
 # once. --keep leaves the runs in DIR. TUTTI_BIN is the program, default build/release/tutti.
 set -euo pipefail
+# More threads than cores: at a barrier, spinning costs ten times what sleeping does.
+export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
 here=$(cd "$(dirname "$0")" && pwd)
 
 # Bounds: loss, gradient norm, weights.
@@ -41,15 +56,22 @@ fail() { # exit code, sentence
 
 tutti=${TUTTI_BIN:-$here/../build/release/tutti}
 config=
-steps=20
-rank_counts='1 2 4'
+steps=
+rank_counts=
 computes='fp32 bf16'
 largest=1000000000
 keep=
+exact=
+sample=
+seed=
+no_normal=
+wanted=()
 overrides=()
 while (($# > 0)); do
     case $1 in
-    --steps | --ranks | --compute | --micro | --keep)
+    --exact) exact=yes ;;
+    --no-normal) no_normal=yes ;;
+    --steps | --ranks | --compute | --micro | --keep | --sample | --seed | --split)
         (($# > 1)) || fail 2 "$1 needs a value"
         case $1 in
         --steps) steps=$2 ;;
@@ -57,6 +79,9 @@ while (($# > 0)); do
         --compute) computes=$2 ;;
         --micro) largest=$2 ;;
         --keep) keep=$2 ;;
+        --sample) sample=$2 ;;
+        --seed) seed=$2 ;;
+        --split) wanted+=("$2") ;;
         esac
         shift
         ;;
@@ -76,9 +101,15 @@ done
 [[ -n $config ]] || { usage >&2; exit 2; }
 [[ -x $tutti ]] || fail 2 "$tutti is not there; run make, or set TUTTI_BIN"
 [[ -r $config ]] || fail 2 "cannot read $config"
-for number in $steps $largest $rank_counts; do
+if [[ -z $exact && -n $sample$seed$no_normal${wanted[*]} ]]; then
+    fail 2 "--sample, --seed, --split and --no-normal belong to --exact"
+fi
+steps=${steps:-$([[ $exact ]] && echo 30 || echo 20)}
+rank_counts=${rank_counts:-$([[ $exact ]] && echo 1 2 3 4 6 8 || echo 1 2 4)}
+for number in $steps $largest $rank_counts $sample; do
     [[ $number =~ ^[1-9][0-9]*$ ]] || fail 2 "'$number' is not a positive whole number"
 done
+[[ $seed =~ ^[0-9]{0,18}$ ]] || fail 2 "--seed '$seed' is not a whole number"
 for compute in $computes; do
     [[ -n $(bounds "$compute") ]] || fail 2 "there is no bound for --compute $compute; use fp32, bf16 or both"
 done
@@ -96,7 +127,7 @@ build_data() {
         2>/dev/null | LC_ALL=C sort |
         xargs awk -v RS= -v to="$work/text" 'length($0) < 2000 {
             file = sprintf("%s/%06d", to, NR); print > file; close(file) }'
-    "$tutti" data build --out "$work/tokens.h5" "$work/text" >"$work/build.log" 2>&1 || {
+    "$tutti" data build --valid 0.1 --out "$work/tokens.h5" "$work/text" >"$work/build.log" 2>&1 || {
         cat "$work/build.log" >&2
         fail 1 "the token file could not be built"
     }
@@ -111,26 +142,24 @@ sequences=$("$tutti" plan "$config" "${overrides[@]}" --ranks 1 |
     sed -n 's/.*sequences \([0-9]*\) = micro.*/\1/p') || exit 2
 [[ -n $sequences ]] || fail 1 "tutti plan did not say how many sequences a step has"
 
-# Divisors of $1 to try as micro-batch sizes, largest first: the largest allowed, one between, 1.
-micros() {
-    awk -v n="$1" -v most="$largest" 'BEGIN {
-        for (d = n; d >= 1; d--) if (n % d == 0 && d <= most) list[++count] = d
-        print list[1]
-        middle = int((count + 1) / 2)
-        if (middle > 1 && middle < count) print list[middle]
-        if (count > 1) print list[count]
-    }'
+# Micro-batch sizes that divide $1 sequences a rank, largest first.
+divisors() {
+    local d
+    for ((d = $1 < largest ? $1 : largest; d >= 1; d--)); do
+        (($1 % d == 0)) && echo "$d"
+    done
+    return 0
 }
 
-train() { # name, compute, ranks, micro, zero
-    local dir=$runs/$1
-    rm -rf "$dir"
-    "$here/run.sh" -n "$3" -t 3600 "$tutti" train "$config" "${overrides[@]}" \
-        "precision.compute=$2" "batch.sequences=$sequences" "batch.micro=$4" \
-        "batch.accumulate=$((sequences / ($3 * $4)))" "memory.zero=$5" "run.dir=$dir" "run.steps=$steps" \
-        run.resume=never run.eval_every=0 run.save_every=0 run.keep=1 run.log_every=0 >"$work/log" 2>&1 || {
+# run DIR RANKS KEY=VALUE...: a run of the configuration, or the end with what it said.
+run() {
+    local dir=$1 ranks=$2
+    shift 2
+    "$here/run.sh" -n "$ranks" -t 3600 "$tutti" train "$config" "${overrides[@]}" \
+        "batch.sequences=$sequences" "run.dir=$dir" run.save_every=0 run.keep=1 run.log_every=0 \
+        "$@" >"$work/log" 2>&1 || {
         tail -n 20 "$work/log" >&2
-        fail 1 "the run with $3 ranks, micro-batch $4, ZeRO $5 in $2 failed"
+        fail 1 "the run failed on $ranks ranks with $*"
     }
 }
 
@@ -172,6 +201,27 @@ compare_weights() { # reference, run
 
 within() { # value, bound
     awk -v v="$1" -v b="$2" 'BEGIN { exit !(v ~ /^[0-9]/ && v + 0 <= b + 0) }'
+}
+
+# shellcheck source=scripts/lib/exact.sh
+[[ -z $exact ]] || source "$here/lib/exact.sh" # which ends here
+
+# Of the divisors of $1: the largest, one between, 1.
+micros() {
+    divisors "$1" | awk '{ list[NR] = $1 }
+        END {
+            print list[1]
+            middle = int((NR + 1) / 2)
+            if (middle > 1 && middle < NR) print list[middle]
+            if (NR > 1) print list[NR]
+        }'
+}
+
+train() { # name, compute, ranks, micro, zero
+    rm -rf "${runs:?}/$1"
+    run "$runs/$1" "$3" "precision.compute=$2" "batch.micro=$4" \
+        "batch.accumulate=$((sequences / ($3 * $4)))" "memory.zero=$5" "run.steps=$steps" \
+        run.resume=never run.eval_every=0
 }
 
 status=0

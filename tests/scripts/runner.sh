@@ -5,16 +5,16 @@ set -uo pipefail
 cd "$(dirname "$0")/../.." || exit
 tree=$(mktemp -d "${TMPDIR:-/tmp}/tutti-runner.XXXXXX")
 trap 'rm -rf "$tree"' EXIT
-mkdir -p "$tree"/{scripts,tests/base,tests/cli,build/tests/base}
+mkdir -p "$tree"/{scripts,tests/base,tests/cli,tests/long,build/tests/base}
 cp scripts/test.sh "$tree/scripts/"
 sed -i 's/^timeout_program=.*/timeout_program=2/' "$tree/scripts/test.sh"
 printf '#!/bin/sh\nshift 4\nexec "$@"\n' >"$tree/scripts/run.sh"
 chmod +x "$tree/scripts/run.sh"
 
 # Replaces all tests of the tree by one, and wants this last line of the runner.
-expect() { # name, last line, program's name, program's text
+expect() { # name, last line, program's name, program's text, option
     rm -f "$tree"/tests/*/* "$tree"/build/tests/base/*
-    local said rc good=1
+    local rc good=1
     [[ $2 == *", 0 failed" && $2 != "0 passed"* ]] && good=0
     case $3 in
     *.sh)
@@ -29,7 +29,7 @@ expect() { # name, last line, program's name, program's text
         fi
         ;;
     esac
-    said=$("$tree/scripts/test.sh" build 2>&1)
+    said=$("$tree/scripts/test.sh" "${@:5}" build 2>&1)
     rc=$?
     if [[ ${said##*$'\n'} == "$2" && $rc == "$good" ]]; then
         echo "ok $1"
@@ -49,4 +49,11 @@ expect "program that was not built" "0 passed, 1 failed" test_a ''
 expect "four rank counts" "12 passed, 0 failed" mpi_a "$summary"
 expect "script" "2 passed, 1 failed" a.sh 'echo ok one; echo ok two; echo not ok three: why; exit 1'
 expect "script that dies" "1 passed, 1 failed" a.sh 'echo ok one; exit 3'
+expect "script's note" "1 passed, 0 failed" a.sh 'echo note of interest; echo ok one'
+if grep -q '^ *of interest$' <<<"$said"; then echo "ok note is shown"; else echo "not ok note is shown: $said"; fi
 expect "nothing at all" "0 passed, 0 failed" .none ''
+
+# Long tests are a set of their own.
+expect "long script that is not asked for" "0 passed, 0 failed" ../long/b.sh 'echo ok one'
+expect "long script" "1 passed, 0 failed" ../long/b.sh 'echo ok one' --long
+expect "other script when long ones are" "0 passed, 0 failed" a.sh 'echo ok one' --long

@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# Exact mode, the whole matrix: scripts/verify_equivalence.sh --exact over FP32 and BF16, 30 steps with
+# dropout, documents of different lengths and clipping, and normal mode beside it; then splits drawn at
+# random, with stops anywhere, at other lengths. The release build, because it is what people run.
+# shellcheck source=tests/cli/lib.sh
+source "$(dirname "$0")/../cli/lib.sh"
+seed=${TUTTI_TEST_SEED:-$(date +%Y%m%d)}
+echo "note random splits: TUTTI_TEST_SEED=$seed draws them again"
+
+# verify NAME SPLITS ARGUMENT...: a check a row of the table, and what the table as a whole must show.
+verify() {
+    local name=$1 splits=$2
+    shift 2
+    code=0
+    TUTTI_BIN=$release scripts/verify_equivalence.sh configs/equivalence.yaml --exact optim.clip=0.5 \
+        "$@" >"$work/out" 2>"$work/err" </dev/null || code=$?
+    echo "note $name: $(tail -n 1 "$work/out")"
+    sed -n "s/^normal mode/note $name: &/p" "$work/out"
+    # A leg of a resumed run is a row; the split ends where the verdict stands.
+    awk -v name="$name" '
+        !/^ *[0-9]/ { next }
+        { leg = $1 " ranks of " $2 ", threads " $4 ", ZeRO " $5 ", buckets " $6 ", packed " $7 ", steps " $8 }
+        { split_text = split_text (split_text == "" ? "" : "; ") leg }
+        $10 == "same" { print "ok " name ": " split_text }
+        $10 == "FAIL:" { sub(/.*FAIL: /, ""); print "not ok " name ": " split_text ": " $0 }
+        $10 != "stopped" { split_text = "" }
+    ' "$work/out"
+    verdict "$name" "$code" "$(tail -n 1 "$work/out") $(tail -n 3 "$work/err" | tr '\n' '|')"
+    equal "$name: splits" "$splits" "$(grep -Ec '[0-9a-f]{16}  (same|FAIL)' "$work/out")"
+    check "$name: clipping was active" grep -q '; clipped in [1-9]' "$work/out"
+    # shellcheck disable=SC2046 # two numbers
+    check "$name: the number of targets varies" test \
+        $(sed -n 's/.* tokens, \([0-9]*\) to \([0-9]*\) of them.*/\1 -lt \2/p' "$work/out" | head -n 1)
+}
+
+# 27 pairs of ranks and micro-batch, 2 thread counts, 2 ZeRO stages; 12 that stop twice. 100 tokens are a
+# panel of 64 rows and a part of one; 96 channels make several buckets of 1 MB.
+for compute in fp32 bf16; do
+    verify "$compute, whole matrix" 120 --compute $compute model.context=100 model.channels=96 model.heads=3
+    check "$compute, whole matrix: normal mode differs, so there was something to see" \
+        grep -q '^normal mode: [1-9]' "$work/out"
+done
+for context in 37 64 129; do
+    verify "random, $context tokens" 20 --sample 10 --seed "$seed" --no-normal model.context=$context
+done
