@@ -1,0 +1,120 @@
+# shellcheck shell=bash
+# splits.sh: which splits of a batch are tried against each other: all, some at random, or one by name.
+# Sourced by exact.sh. Everything here appends to the array $splits.
+#
+# A split is one word, legs with commas between: RANKS:MICRO:THREADS:ZERO:BUCKET_MB:PACK@LAST_STEP. A
+# leg continues from the checkpoint of the one before; the last ends at $steps.
+#
+# shellcheck disable=SC2154 # steps, sequences, rank_counts: the sourcing script's
+
+buckets=(25 1)
+packs=(true false)
+
+# Rank counts that divide the batch.
+usable_ranks() {
+    local ranks
+    for ranks in $rank_counts; do
+        ((sequences % ranks != 0)) || echo "$ranks"
+    done
+}
+
+# Every ranks, micro, threads and ZeRO; each of these meets each bucket size and packing in turn. Then,
+# from each rank count, two runs that stop twice and go on with other counts.
+whole_matrix() {
+    local -a ranks micro
+    local r m threads zero i=0 turn first leg way split
+    mapfile -t ranks < <(usable_ranks)
+    for r in "${ranks[@]}"; do
+        for m in $(divisors $((sequences / r))); do
+            for threads in 1 2; do
+                for zero in 1 0; do
+                    turn=$((i + i / 4))
+                    splits+=("$r:$m:$threads:$zero:${buckets[turn / 2 % 2]}:${packs[turn % 2]}@$steps")
+                    i=$((i + 1))
+                done
+            done
+        done
+    done
+    ((${#ranks[@]} > 1 && steps >= 3)) || return 0
+    for way in 1 $((${#ranks[@]} - 1)); do
+        for first in "${!ranks[@]}"; do
+            split=
+            for leg in 0 1 2; do
+                r=${ranks[(first + leg * way) % ${#ranks[@]}]}
+                mapfile -t micro < <(divisors $((sequences / r)))
+                split+=,$r:${micro[(first + leg) % ${#micro[@]}]}:$((1 + (first + leg) % 2))
+                split+=:$(((first + leg) / 2 % 2)):${buckets[leg % 2]}:${packs[(first + leg) % 2]}
+                split+=@$(((leg + 1) * steps / 3))
+            done
+            splits+=("${split:1}")
+        done
+    done
+}
+
+# draw N: a number below N into $drawn, the same for a seed in every shell.
+draw() {
+    drawing=$((drawing * 6364136223846793005 + 1442695040888963407))
+    drawn=$(((drawing >> 33 & 0x7fffffff) % $1))
+}
+
+# draw_leg LAST_STEP: anything, except the ranks of the leg before it where there is a choice.
+draw_leg() {
+    local -a micro
+    local before=$drawn_ranks leg
+    while
+        draw ${#ranks[@]}
+        drawn_ranks=${ranks[drawn]}
+        [[ $drawn_ranks == "$before" ]] && ((${#ranks[@]} > 1))
+    do :; done
+    mapfile -t micro < <(divisors $((sequences / drawn_ranks)))
+    draw ${#micro[@]}
+    leg=$drawn_ranks:${micro[drawn]}
+    draw 2
+    leg+=:$((1 + drawn))
+    draw 2
+    leg+=:$drawn
+    draw ${#buckets[@]}
+    leg+=:${buckets[drawn]}
+    draw ${#packs[@]}
+    split+=,$leg:${packs[drawn]}@$1
+}
+
+# random_splits N SEED: a third goes through, a third stops once, a third twice, after any step.
+random_splits() {
+    local -a ranks
+    local n split drawn drawn_ranks drawing=$((10#$2)) stops stop last
+    mapfile -t ranks < <(usable_ranks)
+    for ((n = 0; n < $1; n++)); do
+        split='' drawn_ranks='' last=0
+        draw 3
+        for ((stops = drawn < steps ? drawn : steps - 1; stops > 0; stops--)); do
+            draw $((steps - stops - last))
+            stop=$((last + 1 + drawn))
+            draw_leg $stop
+            last=$stop
+        done
+        draw_leg "$steps"
+        splits+=("${split:1}")
+    done
+}
+
+# add_split SPLIT: one that was asked for by name, with what it leaves out.
+add_split() {
+    local leg ranks micro threads zero bucket pack until last=0 split=
+    for leg in ${1//,/ }; do
+        until=$steps
+        [[ $leg != *@* ]] || until=${leg#*@}
+        IFS=: read -r ranks micro threads zero bucket pack <<<"${leg%@*}"
+        leg=$ranks:$micro:${threads:-1}:${zero:-1}:${bucket:-${buckets[0]}}:${pack:-true}@$until
+        [[ $leg =~ ^([1-9][0-9]*:){3}[01]:[1-9][0-9]*:(true|false)@[1-9][0-9]*$ ]] ||
+            fail 2 "--split $1: $leg is not ranks:micro:threads:zero:bucket_mb:pack@last_step"
+        ((sequences % (ranks * micro) == 0)) ||
+            fail 2 "--split $1: $ranks ranks of $micro do not divide $sequences sequences"
+        ((until > last && until <= steps)) ||
+            fail 2 "--split $1: a leg to step $until after step $last, of $steps"
+        last=$until
+        split+=,$leg
+    done
+    ((last == steps)) || fail 2 "--split $1: the last leg ends before step $steps"
+    splits+=("${split:1}")
+}
