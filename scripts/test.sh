@@ -22,7 +22,7 @@ cd "$(dirname "$0")/.."
 
 timeout_program=120 # seconds; several times what the slowest takes on a busy machine
 timeout_script=300
-timeout_long=3000
+timeout_long=5400
 quick=
 long=
 only=.
