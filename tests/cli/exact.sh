@@ -42,7 +42,7 @@ done
 verify --compute fp32 --steps 4 --ranks "1 3" --micro 8 --split 3:4 --split 1:2
 verdict "beside normal mode" "$code" "exit code $code: $(said_all)"
 check "which differs" grep -q '^normal mode: 2 of 2 splits differ' "$work/out"
-check "from a step and by a bound" grep -Eq ' same +\| +@[1-4] +[0-9.e-]+ +[0-9.e-]+ +[0-9.e-]+$' "$work/out"
+check "from a step and by a bound" grep -Eq ' same +\| +@[1-4] +[0-9.e+-]+ +[0-9.e+-]+ +[0-9.e+-]+$' "$work/out"
 
 if "$tutti" version | grep -q '(\(debug\|asan\|tsan\|cov\) build'; then
     # Without clipping a gradient element reaches its own weight alone.
