@@ -225,6 +225,14 @@ static bool due(int64_t every, int64_t step)
     return every > 0 && step % every == 0;
 }
 
+/* Digests are due every n steps and after the last one. */
+static bool digests_due(const tt_trainer *t, const tt_record *record)
+{
+    const int64_t every = t->print.config.run.digest_every;
+    const bool last = record->stop || record->step == t->print.config.run.steps;
+    return due(every, record->step) || (every > 0 && last);
+}
+
 static tt_code evaluate(tt_trainer *t, tt_metrics *metrics, tt_err *err)
 {
     tt_code rc = TT_OK;
@@ -319,15 +327,14 @@ tt_code tt_trainer_run(tt_trainer *t, tt_err *err)
             request.code = tt_metrics_trace(&metrics, t, &request.err);
         }
         TT_TRY(tt_step(t, &request, &record, err));
-        stop = record.stop;
-        taken = NULL;
-        if (due(config->run.digest_every, record.step) ||
-            (config->run.digest_every > 0 && (stop || record.step == config->run.steps))) {
-            TT_TRY(tt_digests_take(&digests, t, err));
-            taken = &digests;
+        taken = digests_due(t, &record) ? &digests : NULL;
+        if (taken) {
+            TT_TRY(tt_digests_take(taken, t, err));
         }
+        /* Its code is told in the next step. */
         request.code = tt_metrics_step(&metrics, t, &record, taken, &request.err);
-        TT_TRY(check_skips(t, &record, err)); /* metrics' code is told in the next step */
+        TT_TRY(check_skips(t, &record, err));
+        stop = record.stop;
         evaluated = !evaluates;
         saved = false;
         if (evaluates && due(config->run.eval_every, record.step)) {
