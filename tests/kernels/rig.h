@@ -1,7 +1,7 @@
 /* rig.h: a selected table with its workspace, and arrays to feed it, for the kernel tests.
  *
  * rig_each(test) runs a test for both storage formats and for every table this processor can have,
- * and for the best one under guard. Arrays are heap blocks of the exact size, so that a sanitizer
+ * and for the best one under guard; rig_each_for does it for other extents. Arrays are heap blocks of the exact size, so that a sanitizer
  * sees a step outside; values are rounded to the format first, so that a yardstick in double starts
  * from the same numbers. */
 #ifndef TT_RIG_H
@@ -28,13 +28,14 @@ static const tt_extents rig_extents = {.rows = 1200,
                                        .heads = 4,
                                        .head_size = 72};
 
-static inline void rig_open(rig *r, tt_format format, const char *isa, int threads)
+static inline void rig_open_for(rig *r, tt_format format, const char *isa, int threads,
+                                const tt_extents *extents)
 {
     tt_err err = {TT_OK, ""};
     memset(r, 0, sizeof *r);
     ck_assert_msg(tt_kernels_select(&r->ops, &r->guarded, format, isa, &err) == TT_OK, "%s",
                   err.text);
-    size_t bytes = tt_kernels_workspace(&r->ops, NULL, &rig_extents, threads);
+    size_t bytes = tt_kernels_workspace(&r->ops, NULL, extents, threads);
     ck_assert_msg(tt_arena_open(&r->room, "test", bytes, &err) == TT_OK, "%s", err.text);
     r->ctx = (tt_ctx){.ops = &r->ops,
                       .base = strncmp(r->ops.isa, "guard", 5) == 0 ? &r->guarded : NULL,
@@ -44,12 +45,17 @@ static inline void rig_open(rig *r, tt_format format, const char *isa, int threa
     memset(r->ctx.workspace, 0xff, bytes); /* NaN: contents are undefined between calls */
 }
 
+static inline void rig_open(rig *r, tt_format format, const char *isa, int threads)
+{
+    rig_open_for(r, format, isa, threads, &rig_extents);
+}
+
 static inline void rig_close(rig *r)
 {
     tt_arena_close(&r->room);
 }
 
-static inline void rig_each(void (*test)(rig *r))
+static inline void rig_each_for(void (*test)(rig *r), int threads, const tt_extents *extents)
 {
     const char *isa[8];
     int count = tt_kernels_isa_list(isa, 7);
@@ -58,11 +64,16 @@ static inline void rig_each(void (*test)(rig *r))
         static const tt_format formats[] = {TT_FP32, TT_BF16};
         for (int f = 0; f < 2; f++) {
             rig r;
-            rig_open(&r, formats[f], isa[i], 2);
+            rig_open_for(&r, formats[f], isa[i], threads, extents);
             test(&r);
             rig_close(&r);
         }
     }
+}
+
+static inline void rig_each(void (*test)(rig *r))
+{
+    rig_each_for(test, 2, &rig_extents);
 }
 
 static inline size_t rig_size(const rig *r)
