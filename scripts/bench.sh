@@ -4,8 +4,8 @@
 #   scripts/bench.sh [FOLDER] [--repeat N] [--step-repeat N] [key=value ...]
 #
 # Writes FOLDER/bench.md (default: build) and what it was made from, the JSON lines of each benchmark,
-# FOLDER/bench/NAME.jsonl: peak, gemm, attention, step, small (a small model on 2 ranks), allreduce
-# (2 ranks). Keys change the model of all but `small`; default GPT-2 124M, micro-batches of 4.
+# FOLDER/bench/NAME.jsonl: peak, gemm, attention, step, exact (normal and exact mode in turn), small
+# (a small model on 2 ranks), allreduce (2 ranks). Keys change the model of all but `small`; default GPT-2 124M, micro-batches of 4.
 # TUTTI_BIN is the program, default build/release/tutti. Takes some minutes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -118,6 +118,9 @@ page() {
         'of_peak:of peak %'
     printf 'Outside matmul and attention: %s of the step.\n\n' \
         "$(awk -v x="$(value step outside_matmul_and_attention)" 'BEGIN { printf "%.1f %%", 100 * x }')"
+    printf '## The same step in exact mode\n\nSteps of both modes in turn; the ratio is the median of those of a round.\n\n'
+    table exact exact_ms normal_ms:'normal ms' exact_ms:'exact ms' exact_over_normal:'exact over normal' rounds \
+        ranks threads normal_planned_mb:'normal, planned MiB' exact_planned_mb:'exact, planned MiB'
     printf '## A step of a small model on 2 ranks\n\n'
     table small step_ms step_ms:ms tokens_per_s:tokens/s 'mfu:of peak %' comm_ms:'communication ms' ranks threads \
         tokens_per_step:'tokens a step'
@@ -130,6 +133,7 @@ measure peak "$tutti" bench peak --repeat "$repeat" --json
 measure gemm "$tutti" bench gemm --repeat "$repeat" --json "${keys[@]}"
 measure attention "$tutti" bench attention --repeat "$repeat" --json "${keys[@]}"
 measure step "$tutti" bench step --repeat "$step_repeat" --json "${keys[@]}"
+measure exact "$tutti" bench exact --repeat "$step_repeat" --json "${keys[@]}"
 measure small scripts/run.sh -n 2 -t 600 "$tutti" bench step model.layers=4 model.heads=4 model.channels=128 \
     model.context=256 model.vocab=257 batch.accumulate=2 --repeat "$repeat" --json
 measure allreduce scripts/run.sh -n 2 -t 600 "$tutti" bench allreduce --repeat "$repeat" --json

@@ -78,6 +78,15 @@ said "bench step: a table" '^matmul weight gradient .*%'
 said "bench step: what is outside" '^outside matmul and attention: [0-9.]* % of the step$'
 check "bench step leaves nothing behind" test -z "$(find "$work/tmp" -name 'tutti-*')"
 
+# --- exact ---
+alone bench exact "${small[@]}" --repeat 2 --json
+check "bench exact" test "$code" = 0
+json "bench exact is JSON" "$work/out"
+holds "bench exact: numbers" 'v["rounds"] == 2 && v["normal_ms"] > 0 && v["exact_ms"] > 0 &&
+    v["exact_over_normal"] > 0 && v["exact_planned_mb"] > v["normal_planned_mb"]'
+alone bench exact "${small[@]}" --repeat 1
+said "bench exact: a sentence" 'exact takes [0-9.]* times as long'
+
 # --- allreduce ---
 run 2 bench allreduce --repeat 1 --json
 check "bench allreduce" test "$code" = 0
