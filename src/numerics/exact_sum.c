@@ -27,7 +27,7 @@ void tt_exact_add(tt_exact *sum, double x)
 {
     uint64_t bits;
     memcpy(&bits, &x, sizeof bits);
-    const int64_t sign = (int64_t)bits >> 63; /* 0 or -1 */
+    const int64_t sign = -(int64_t)(bits >> 63); /* 0 or -1 */
     const unsigned field = (unsigned)(bits >> FRACTION_BITS) & INFINITE;
     uint64_t m = bits & ((UINT64_C(1) << FRACTION_BITS) - 1);
     if (field == INFINITE) {

@@ -1,8 +1,8 @@
 /* rig.h: a selected table with its workspace, and arrays to feed it, for the kernel tests.
  *
  * rig_each(test) runs a test for both storage formats and for every table this processor can have,
- * and for the best one under guard; rig_each_for does it for other extents. Arrays are heap blocks of the exact size, so that a sanitizer
- * sees a step outside; values are rounded to the format first, so that a yardstick in double starts
+ * and for the best one under guard; rig_each_for does it for other extents. Arrays are heap blocks of
+ * the exact size, so that a sanitizer sees a step outside; values are rounded to the format first, so that a yardstick in double starts
  * from the same numbers. */
 #ifndef TT_RIG_H
 #define TT_RIG_H

@@ -251,8 +251,8 @@ START_TEST(leaves_longer_than_norm_grad_holds)
 }
 END_TEST
 
-/* Equal rows give equal results: everywhere, or at the same place of any leaf where OpenBLAS serves. Wide
- * and deep enough for every kernel inside a BLAS; a leaf is no multiple of its panels. */
+/* Equal rows give equal results: everywhere, or at the same place of any leaf where OpenBLAS serves.
+ * Wide and deep enough for every kernel inside a BLAS; a leaf is no multiple of its panels. */
 static void equal_rows(rig *r)
 {
     enum { M = 200, N = 390, K = 131 };

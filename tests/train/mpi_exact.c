@@ -163,7 +163,8 @@ START_TEST(plan_knows_the_cost)
 }
 END_TEST
 
-/* One bit of one gradient element on one rank is seen in the gradient, the norm and the optimizer's state. */
+/* One bit of one gradient element on one rank is seen in the gradient, the norm and the optimizer's
+ * state. */
 START_TEST(one_flipped_bit_shows)
 {
     tt_config config = exact_config("flip", _i);

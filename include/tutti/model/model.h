@@ -6,8 +6,9 @@
  *     loss = sum over valid targets of -log softmax(norm_f(x_L) wte^T)[target]
  *
  * Weights, activations and their gradients are in the compute format (act); parameter gradients are
- * FP32 or fixed point (tt_grad) and are added to, un-normalised. The matrices that matmuls read may be kept in a packed form
- * beside the weights, made anew by tt_model_pack whenever the weights have changed.
+ * FP32 or fixed point (tt_grad) and are added to, un-normalised. The matrices that matmuls read may be
+ * kept in a packed form beside the weights, made anew by tt_model_pack whenever the weights have
+ * changed.
  *
  * Invariant: after tt_model_open nothing is allocated; results do not depend on threads.
  *
@@ -48,8 +49,9 @@ tt_extents tt_model_extents(const tt_shape *shape, int64_t B, int64_t T, bool pa
 double tt_model_flops_per_token(const tt_shape *shape, const tt_params *params);
 
 /* weights[N] act, borrowed; gradient[N], with lost[params->count], borrowed, NULL for evaluation only;
- * ctx borrowed; activations are taken from arena. With `packed`, an arena too, packed forms are kept and taken
- * from it, and tt_model_pack comes before the first pass; NULL: each matmul packs for itself. */
+ * ctx borrowed; activations are taken from arena. With `packed`, an arena too, packed forms are kept
+ * and taken from it, and tt_model_pack comes before the first pass; NULL: each matmul packs for
+ * itself. */
 tt_code tt_model_open(tt_model **model, const tt_shape *shape, const tt_params *params, tt_ctx *ctx,
                       const void *weights, const tt_grad *gradient, int64_t B, int64_t T,
                       tt_arena *arena, tt_arena *packed, tt_err *err);

@@ -27,7 +27,8 @@
  * small to be resolved is one that eps has silenced. In FP32, a sum over K leaves is rounded K times
  * to 24 bits of what has come together so far; here a gradient is rounded to FP32 once, at the end.
  *
- * S and T are those of the configuration: all splits of one batch have the same shift.
+ * S and T are those of the configuration: all splits of one batch have the same shift. The loss is not
+ * scaled; a factor on it would have to go off the limit and off the shift.
  *
  * Plain memory. Reads nothing; next: kernels/kernels.h. */
 #ifndef TUTTI_NUMERICS_FIXED_H

@@ -1,8 +1,9 @@
 /* evaluate.h: loss on held-out samples, without dropout.
  *
  * Samples are taken in a fixed permutation, so that the first `count` of them are a fair sample of the
- * whole part, the same in every run and command. Micro-batch j goes to rank j mod R; sums are
- * added without rounding, so ranks and micro-batches do not matter: the same weights give the same bits. Reads weights and samples. */
+ * whole part, the same in every run and command. Micro-batch j goes to rank j mod R; losses are added
+ * without rounding, so the same weights give the same bits on any ranks, in any micro-batches. Reads
+ * weights and samples. */
 #ifndef TUTTI_TRAIN_EVALUATE_H
 #define TUTTI_TRAIN_EVALUATE_H
 
