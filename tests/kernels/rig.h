@@ -2,8 +2,8 @@
  *
  * rig_each(test) runs a test for both storage formats and for every table this processor can have,
  * and for the best one under guard; rig_each_for does it for other extents. Arrays are heap blocks of
- * the exact size, so that a sanitizer sees a step outside; values are rounded to the format first, so that a yardstick in double starts
- * from the same numbers. */
+ * the exact size, so that a sanitizer sees a step outside; values are rounded to the format first, so
+ * that a yardstick in double starts from the same numbers. */
 #ifndef TT_RIG_H
 #define TT_RIG_H
 
