@@ -9,6 +9,10 @@
 # Reads RUN_DIR/metrics.jsonl.
 set -euo pipefail
 
+if [[ ${1:-} == --help || ${1:-} == -h ]]; then
+    sed -n '2,/^set -/s/^# \{0,1\}//p' "$0"
+    exit 0
+fi
 text=
 [[ ${1:-} == --text ]] && { text=1; shift; }
 if (($# != (text ? 1 : 2))); then

@@ -7,7 +7,7 @@
 #   -t SECONDS   ends the job when it takes longer: exit code 124
 #
 # The exit code is the program's (124: time was up; 128 + S: a rank was ended by signal S).
-# TERM and INT ask the ranks to stop: they get SIGUSR1, which mpirun passes on. (TERM and INT
+# TERM, INT and USR1 ask the ranks to stop: they get SIGUSR1, which mpirun passes on. (TERM and INT
 # themselves it turns into a kill two seconds later and into exit code 1, which is too soon to save.)
 # Asked a second time, the job is ended.
 #
@@ -16,6 +16,11 @@ set -u -m # -m: the launcher gets a process group of its own, so that Ctrl-C rea
 
 say() {
     printf 'run.sh: %s\n' "$*" >&2
+}
+
+[[ ${1-} != --help && ${1-} != -h ]] || {
+    sed -n '2,/^set -/s/^# \{0,1\}//p' "$0"
+    exit 0
 }
 
 usage() {
@@ -85,7 +90,7 @@ ask() {
         kill -TERM "$job" 2>/dev/null
     fi
 }
-trap ask TERM INT HUP
+trap ask TERM INT HUP USR1
 trap 'signalled=yes late=yes' ALRM
 
 if [[ -n $seconds ]]; then

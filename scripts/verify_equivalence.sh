@@ -114,6 +114,13 @@ for compute in $computes; do
     [[ -n $(bounds "$compute") ]] || fail 2 "there is no bound for --compute $compute; use fp32, bf16 or both"
 done
 
+# What the script chooses itself is not for the command line: it would be ignored.
+chosen='precision.compute batch.micro batch.accumulate memory.zero run.dir run.steps run.resume run.eval_every run.save_every run.keep run.log_every'
+[[ -z $exact ]] || chosen+=' run.exact run.threads run.digest_every run.eval_sequences memory.pack_weights dist.bucket_mb optim.schedule'
+for override in "${overrides[@]}"; do
+    [[ " $chosen " != *" ${override%%=*} "* ]] || fail 2 "${override%%=*} is chosen by the script${exact:+ in --exact}; see --help"
+done
+
 work=$(mktemp -d "${TMPDIR:-/tmp}/tutti-equal.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 runs=${keep:-$work}

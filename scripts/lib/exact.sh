@@ -256,7 +256,7 @@ for compute in $computes; do
     exact_table "$compute"
 done
 if ((failed == 0)); then
-    echo "PASS: $same splits, every bit as in the reference"
+    echo "PASS: $same split$( ((same == 1)) || echo s), every bit as in the reference"
     exit 0
 fi
 echo "FAIL: $failed of $((same + failed)) splits differ, first in $worst"

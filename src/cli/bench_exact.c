@@ -58,12 +58,15 @@ tt_code tt_bench_exact(tt_bench *bench, tt_err *err)
     tt_noise_close(&noise);
     TT_TRY(measure(trainer, n, ms, ratio, err));
     const tt_plan *normal = &trainer[NORMAL].print.plan, *exact = &trainer[EXACT].print.plan;
+    const double middle = tt_median(ratio, n); /* which sorts them */
     tt_text_add(&bench->out,
                 bench->json
                     ? "{\"normal_ms\": %.2f, \"exact_ms\": %.2f, \"exact_over_normal\": %.4f, "
+                      "\"lower_quartile\": %.4f, \"upper_quartile\": %.4f, "
                     : "normal %.1f ms a step, exact %.1f ms (medians); exact takes %.4f times as "
-                      "long (median of rounds)\n",
-                tt_median(ms[NORMAL], n), tt_median(ms[EXACT], n), tt_median(ratio, n));
+                      "long (median of rounds; half of them between %.4f and %.4f)\n",
+                tt_median(ms[NORMAL], n), tt_median(ms[EXACT], n), middle, ratio[n / 4],
+                ratio[n - 1 - n / 4]);
     tt_text_add(&bench->out,
                 bench->json ? "\"normal_planned_mb\": %.1f, \"exact_planned_mb\": %.1f, "
                             : "planned %.0f MiB a rank, exact %.0f MiB; ",

@@ -1,4 +1,4 @@
-/* checkpoint.c: `tutti checkpoint info|verify|diff`: what is in a checkpoint, is it whole, are two
+/* checkpoint.c: `tutti checkpoint info|config|verify|diff`: what is in a checkpoint, is it whole, are two
  * the same.
  *
  * Prints results to stdout. Exit: 0 whole or identical, 1 damaged or different, 2 not checkpoints or
@@ -7,12 +7,14 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "tutti/base/options.h"
 #include "tutti/ckpt/ckpt.h"
 
 #include "cli/cli_impl.h"
 
 static const char usage[] =
     "usage: tutti checkpoint info FILE.h5        what it holds\n"
+    "       tutti checkpoint config FILE.h5      its configuration, in YAML\n"
     "       tutti checkpoint verify FILE.h5      recomputes every digest; exit 1 when one differs\n"
     "       tutti checkpoint diff A.h5 B.h5      exit 0 when every tensor and number is\n"
     "                                            bit-identical; else the first element that "
@@ -45,6 +47,45 @@ static void first_line(const tt_first_diff *first, const char *a, const char *b,
                 first->value[1], b);
 }
 
+/* How the runs that made the files differ in what shapes the numbers: the first explanation of all other
+ * differences. A gradient
+ * dump has no configuration, and one of another version may not be read by this: then nothing is said. */
+static void compare_runs(const char *a, const char *b, tt_text *out)
+{
+    tt_err ignored;
+    tt_text text[2] = {{0}, {0}}, value[2] = {{0}, {0}};
+    tt_config config[2];
+    const char *const path[] = {a, b};
+    bool read = true;
+    for (int i = 0; i < 2; i++) {
+        read = read && tt_ckpt_texts(path[i], &text[i], NULL, &ignored) == TT_OK &&
+               tt_config_parse(&config[i], path[i], text[i].data, &ignored) == TT_OK;
+    }
+    for (int k = 0; read && k < tt_option_count; k++) {
+        for (int i = 0; i < 2; i++) {
+            value[i].length = 0;
+            tt_config_value(&config[i], &tt_options[k], &value[i]);
+            read = read && !value[i].failed;
+        }
+        if (read && tt_options[k].resume != TT_FREE && strcmp(value[0].data, value[1].data) != 0) {
+            tt_text_add(out, "%s is %s in %s, %s in %s\n", tt_options[k].path, value[0].data, a,
+                        value[1].data, b);
+        }
+    }
+    for (int i = 0; i < 2; i++) {
+        text[i].length = 0;
+        read = tt_ckpt_arithmetic(path[i], &text[i], &ignored) == TT_OK && text[i].length > 0 &&
+               (i == 0 || read);
+    }
+    if (read && strcmp(text[0].data, text[1].data) != 0) {
+        tt_text_add(out, "arithmetic is %s in %s, %s in %s\n", text[0].data, a, text[1].data, b);
+    }
+    for (int i = 0; i < 2; i++) {
+        tt_text_free(&text[i]);
+        tt_text_free(&value[i]);
+    }
+}
+
 static tt_code diff(const char *a, const char *b, tt_text *out, bool *identical, tt_err *err)
 {
     enum { ROOM = 32 };
@@ -57,6 +98,7 @@ static tt_code diff(const char *a, const char *b, tt_text *out, bool *identical,
     } else if (rc == TT_OK) {
         first_line(&first, a, b, out);
         diff_table(group, groups, out);
+        compare_runs(a, b, out);
     }
     return rc;
 }
@@ -75,12 +117,15 @@ int tt_cmd_checkpoint(int argc, char **argv)
         rc = tt_ckpt_info(argv[2], &out, &err);
     } else if (strcmp(verb, "verify") == 0 && argc == 3) {
         rc = tt_ckpt_verify(argv[2], &out, &err);
+    } else if (strcmp(verb, "config") == 0 && argc == 3) {
+        rc = tt_ckpt_texts(argv[2], &out, NULL, &err);
     } else if (strcmp(verb, "diff") == 0 && argc == 4) {
         rc = diff(argv[2], argv[3], &out, &identical, &err);
     } else {
-        rc = tt_fail(&err, TT_EUSER,
-                     "tutti checkpoint wants info FILE, verify FILE or diff A B; see tutti "
-                     "checkpoint --help");
+        rc = tt_fail(
+            &err, TT_EUSER,
+            "tutti checkpoint wants info FILE, config FILE, verify FILE or diff A B; see tutti "
+            "checkpoint --help");
     }
     /* A verdict of damage still comes with its list of what is damaged. */
     if (out.length > 0 && tt_cli_print(&out, &printing) != TT_OK && rc == TT_OK) {

@@ -7,8 +7,12 @@
 #include <string.h>
 
 #include "tutti/ckpt/ckpt.h"
+#include "tutti/dist/share.h"
 #include "tutti/kernels/kernels.h"
 #include "tutti/version.h"
+
+/* Between an arithmetic and the one before it. */
+#define AGE "; until step "
 
 /* "OpenBLAS 0.3.21 Zen": the first two words of its configuration, and the kernels it chose. */
 static void add_blas(tt_text *out)
@@ -44,6 +48,12 @@ void tt_arithmetic_text(const tt_blueprint *print, tt_text *out)
     add_libc(out);
 }
 
+void tt_arithmetic_history(const tt_trainer *t, tt_text *out)
+{
+    tt_arithmetic_text(&t->print, out);
+    tt_text_add(out, "%s", t->past.data ? t->past.data : "");
+}
+
 tt_code tt_arithmetic_agree(tt_trainer *t, tt_err *err)
 {
     tt_code rc = TT_OK;
@@ -70,33 +80,62 @@ out:
     return rc;
 }
 
-tt_code tt_arithmetic_compare(const tt_trainer *t, const char *path, tt_text *out, tt_err *err)
+tt_code tt_arithmetic_compare(const tt_trainer *t, const char *stored, const char *path,
+                              tt_text *words, tt_text *past, tt_err *err)
 {
     tt_code rc = TT_OK;
-    tt_text stored = {0}, now = {0};
-    if (!t->print.config.run.exact) {
-        goto out;
-    }
-    TT_TRY(tt_ckpt_arithmetic(path, &stored, err));
+    tt_text now = {0};
+    const char *rest = strstr(stored, AGE);
+    const size_t length = rest != NULL ? (size_t)(rest - stored) : strlen(stored);
     tt_arithmetic_text(&t->print, &now);
-    if (stored.length == 0) {
-        tt_text_add(out,
+    const bool same = now.data && now.length == length && strncmp(stored, now.data, length) == 0;
+    if (same) {
+        tt_text_add(past, "%s", rest != NULL ? rest : "");
+    } else {
+        tt_text_add(past, AGE "%lld: %s", (long long)t->progress.step,
+                    length > 0 ? stored : "not recorded");
+    }
+    if (!same && t->print.config.run.exact && length == 0) {
+        tt_text_add(words,
                     "run.exact: %s does not say by which arithmetic it was made, now it is: %s. "
                     "Whether the first machine would have gone on with the same bits is not known",
                     path, now.data);
-    } else if (now.data && strcmp(stored.data, now.data) != 0) {
-        tt_text_add(
-            out,
-            "run.exact: %s was made by other arithmetic (stored: %s; now: %s). From here on "
-            "every split of this run still gives the same bits, but not those with which "
-            "the first machine would have gone on",
-            path, stored.data, now.data);
+    } else if (!same && t->print.config.run.exact) {
+        tt_text_add(words,
+                    "run.exact: %s was made by other arithmetic (stored: %.*s; now: %s). From here "
+                    "on every split of this run still gives the same bits, but not those with "
+                    "which the first machine would have gone on; for these, give it the stored "
+                    "arithmetic again (TUTTI_ISA)",
+                    path, (int)length, stored, now.data);
     }
-    if (now.failed || out->failed) {
+    if (now.failed || words->failed || past->failed) {
         rc = tt_fail(err, TT_EWORLD, "out of memory reading %s", path);
     }
+    tt_text_free(&now);
+    return rc;
+}
+
+tt_code tt_arithmetic_resume(tt_trainer *t, const char *path, tt_err *err)
+{
+    tt_code rc = TT_OK;
+    tt_text stored = {0}, words = {0}, past = {0};
+    if (t->world->rank == 0) {
+        rc = tt_ckpt_arithmetic(path, &stored, err);
+        if (rc == TT_OK) {
+            rc = tt_arithmetic_compare(t, stored.data ? stored.data : "", path, &words, &past, err);
+        }
+    }
+    TT_TRY(tt_agree(t->world, rc, err));
+    if (words.length > 0) {
+        tt_warn(t->log, "%s", words.data);
+    }
+    TT_TRY(tt_share_text(t->world, &past, err));
+    tt_text_free(&t->past);
+    t->past = past;
+    past = (tt_text){0};
 out:
     tt_text_free(&stored);
-    tt_text_free(&now);
+    tt_text_free(&words);
+    tt_text_free(&past);
     return rc;
 }

@@ -93,7 +93,7 @@ tt_code tt_state_save(tt_trainer *t, bool prune, tt_err *err)
     char name[32], *path = NULL;
     TT_TRY(require_finite(t, err));
     tt_config_text(&p->config, false, &config);
-    tt_arithmetic_text(p, &arithmetic);
+    tt_arithmetic_history(t, &arithmetic);
     if (config.failed || arithmetic.failed) {
         rc = tt_fail(err, TT_EWORLD, "out of memory");
     }
@@ -259,23 +259,6 @@ static void initial_masters(tt_trainer *t)
     }
 }
 
-/* Says when the checkpoint's bits are not those that this machine makes. Collective. */
-static tt_code warn_of_arithmetic(tt_trainer *t, const char *path, tt_err *err)
-{
-    tt_code rc = TT_OK;
-    tt_text words = {0};
-    if (t->world->rank == 0) {
-        rc = tt_arithmetic_compare(t, path, &words, err);
-    }
-    TT_TRY(tt_agree(t->world, rc, err));
-    if (words.length > 0) {
-        tt_warn(t->log, "%s", words.data);
-    }
-out:
-    tt_text_free(&words);
-    return rc;
-}
-
 /* From the newest checkpoint whose data is whole, going back over damaged ones; *found false: there
  * is none at all. A configuration that leads elsewhere is refused, not passed over. */
 static tt_code resume(tt_trainer *t, bool *found, tt_err *err)
@@ -300,7 +283,7 @@ static tt_code resume(tt_trainer *t, bool *found, tt_err *err)
         TT_TRY(rc);
         *found = true;
         tt_info(t->log, "continuing from %s (step %lld)", path, (long long)t->progress.step);
-        TT_TRY(warn_of_arithmetic(t, path, err));
+        TT_TRY(tt_arithmetic_resume(t, path, err));
     }
 out:
     free(path);

@@ -209,6 +209,7 @@ out:
 void tt_trainer_close(tt_trainer *t)
 {
     tt_model_close(t->model);
+    tt_text_free(&t->past);
     free(t->segment);
     tt_tokens_close(t->train_tokens);
     tt_tokens_close(t->valid_tokens);

@@ -82,6 +82,9 @@ TUTTI_ISA=ref trained "by other arithmetic" 2 exact-3:1:1 "${exact[@]}" run.step
 equal "with one" 1 "$(grep -c arithmetic "$work/err")"
 check "that names both" grep -q \
     'run.exact: .*step-00000004.h5 was made by other arithmetic (stored: tutti .*; now: tutti .* on ref, glibc' "$work/err"
+alone checkpoint info "$(checkpoint exact-3:1:1 5)"
+said "a checkpoint remembers the arithmetic before" \
+    '^arithmetic  *tutti [0-9.]*, fp32 on ref, glibc .*; until step 4: tutti [0-9.]*, fp32 on .* matmuls by'
 TUTTI_ISA=ref trained "other arithmetic out of exact mode" 2 zero-0 model.dropout=0.1 run.steps=6
 equal "is nobody's concern" 0 "$(grep -c arithmetic "$work/err")"
 
@@ -92,4 +95,7 @@ alone checkpoint diff "$(checkpoint idle-1 2)" "$(checkpoint ref 1)"
 equal "diff: others exit with 1" 1 "$code"
 check "diff: the first element that differs" grep -q \
     "^first difference: params/wte\[[0-9]*,[0-9]*\] is [-0-9.e]* in .*idle-1/step-00000002.h5, [-0-9.e]* in .*ref/step-00000001.h5$" "$work/out"
+check "diff: what the runs did not share" grep -q '^optim.lr is 2.0e-38 in .*idle-1/.*, [0-9.e-]* in .*ref/' "$work/out"
+check "diff: nor by what arithmetic" grep -q '^arithmetic is tutti .* in .*idle-1/.*, tutti .* fp32 on ref, .* in .*ref/' "$work/out"
+equal "diff: nothing of where they were kept" 0 "$(grep -c '^run.dir\|^data.train' "$work/out")"
 equal "diff: a row a group" 4 "$(grep -c '^params \|^adam_m \|^adam_v \|^state ' "$work/out")"

@@ -57,6 +57,9 @@ ended all 2 "SIGTERM to all ranks, twice"
 begin runner 2
 kill -TERM "$job"
 ended runner 2 "SIGTERM to run.sh"
+begin runner-usr1 2
+kill -USR1 "$job"
+ended runner-usr1 2 "SIGUSR1 to run.sh"
 
 # mpirun passes SIGUSR1 on to the ranks.
 begin mpirun 2

@@ -219,40 +219,44 @@ START_TEST(exact_ranks_share_their_arithmetic)
 }
 END_TEST
 
-/* A file of another machine, as this one sees it in exact mode and out of it. */
-static void compared(tt_trainer *t, const char *stored, bool exact, const char *words)
+/* What another machine stored, as this one sees it: the sentence has `words` in it, and the history goes
+ * on with `past`. */
+static void compared(tt_trainer *t, const char *stored, bool exact, const char *words,
+                     const char *past)
 {
-    float value = 1;
-    char path[PATH_ROOM];
-    tt_piece piece = {0, 1, &value};
-    tt_tensor_row row = {"params/one", 1, {1, 0}, 1, &piece};
-    tt_state state = {.tensors = 1, .tensor = &row, .arithmetic = stored};
-    tt_text said = {0};
-    snprintf(path, sizeof path, "%s", in_folder("other-%d.h5", tt_test_world.rank));
-    must(tt_ckpt_save(NULL, path, &state, NULL, 0, &err_));
+    tt_text said = {0}, kept = {0};
     t->print.config.run.exact = exact;
-    must(tt_arithmetic_compare(t, path, &said, &err_));
+    must(tt_arithmetic_compare(t, stored, "somewhere.h5", &said, &kept, &err_));
     const char *text = said.data ? said.data : "";
     ck_assert_msg(everywhere(words[0] != '\0' ? strstr(text, words) != NULL : text[0] == '\0'),
                   "%s", text);
+    ck_assert_str_eq(kept.data ? kept.data : "", past);
     tt_text_free(&said);
+    tt_text_free(&kept);
 }
 
 START_TEST(other_arithmetic_is_told)
 {
     tt_config config = tiny_config("other");
     tt_trainer t;
-    tt_text now = {0}, words = {0};
+    tt_text now = {0}, words = {0}, again = {0};
     open_trainer(&t, &config, &tt_test_world);
     tt_arithmetic_text(&t.print, &now);
     tt_text_add(&words, "(stored: an abacus; now: %s)", now.data);
-    compared(&t, "an abacus", true, words.data);
-    compared(&t, now.data, true, "");
-    compared(&t, NULL, true, "does not say by which arithmetic");
-    compared(&t, "an abacus", false, "");
-    compared(&t, NULL, false, "");
+    t.progress.step = 7;
+    compared(&t, "an abacus", true, words.data, "; until step 7: an abacus");
+    compared(&t, "an abacus; until step 4: fingers", true, words.data,
+             "; until step 7: an abacus; until step 4: fingers");
+    compared(&t, now.data, true, "", "");
+    tt_text_add(&again, "%s; until step 4: fingers", now.data);
+    compared(&t, again.data, true, "", "; until step 4: fingers");
+    compared(&t, "", true, "does not say by which arithmetic", "; until step 7: not recorded");
+    compared(&t, "an abacus", false, "", "; until step 7: an abacus");
+    compared(&t, "", false, "", "; until step 7: not recorded");
+    t.progress.step = 0;
     tt_text_free(&now);
     tt_text_free(&words);
+    tt_text_free(&again);
     tt_trainer_close(&t);
 }
 END_TEST

@@ -7,7 +7,7 @@
  * the same. The C library is in it because exp, log and cos of the initial values, the schedule and
  * the loss are its own, in variants that it chooses by processor.
  *
- * Stored in checkpoints (/arithmetic) and in the run line of metrics.jsonl. */
+ * Stored in checkpoints (/arithmetic), with all that a run had before it when it was resumed, and in the run line of metrics.jsonl. */
 #ifndef TUTTI_TRAIN_ARITHMETIC_H
 #define TUTTI_TRAIN_ARITHMETIC_H
 
@@ -21,9 +21,20 @@ void tt_arithmetic_text(const tt_blueprint *print, tt_text *out);
 /* In exact mode: TT_EUSER unless all ranks have the same arithmetic. Collective. */
 tt_code tt_arithmetic_agree(tt_trainer *trainer, tt_err *err);
 
-/* In exact mode, after loading the checkpoint at `path`: a sentence when it was made by other
- * arithmetic, or does not say by which; `out` stays empty when there is nothing to say. Local. */
-tt_code tt_arithmetic_compare(const tt_trainer *trainer, const char *path, tt_text *out,
-                              tt_err *err);
+/* The line, and behind it what went before, as a checkpoint stores it:
+ *
+ *     tutti 0.1.0, bf16 on avx2, ...; until step 20: tutti 0.1.0, bf16 on ref, ...
+ */
+void tt_arithmetic_history(const tt_trainer *trainer, tt_text *out);
+
+/* Against what a checkpoint stores ("": nothing): `past` gets what tt_arithmetic_history will append,
+ * `words` a sentence in exact mode when it was made by other arithmetic, or does not say by which. Both
+ * texts are the caller's and empty. Local. */
+tt_code tt_arithmetic_compare(const tt_trainer *trainer, const char *stored, const char *path,
+                              tt_text *words, tt_text *past, tt_err *err);
+
+/* After loading the checkpoint at `path`: remembers what it was made by, and warns in exact mode when
+ * that is not the arithmetic of now. Collective. */
+tt_code tt_arithmetic_resume(tt_trainer *trainer, const char *path, tt_err *err);
 
 #endif

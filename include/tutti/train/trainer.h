@@ -55,6 +55,7 @@ typedef struct tt_trainer {
     tt_model *model; /* owned */
     tt_reduce reduce;
     tt_progress progress;
+    tt_text past;      /* owned: arithmetics before that of now (train/arithmetic.h) */
     double peak_flops; /* measured at start, all ranks together */
     int64_t
         data_tokens; /* of the training part: part of the state, so that the file cannot change */
