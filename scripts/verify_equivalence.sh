@@ -99,11 +99,12 @@ while (($# > 0)); do
     shift
 done
 [[ -n $config ]] || { usage >&2; exit 2; }
-[[ -x $tutti ]] || fail 2 "$tutti is not there; run make, or set TUTTI_BIN"
+[[ -f $tutti && -x $tutti ]] || fail 2 "$tutti is not there; run make, or set TUTTI_BIN"
 [[ -r $config ]] || fail 2 "cannot read $config"
 if [[ -z $exact && -n $sample$seed$no_normal${wanted[*]} ]]; then
     fail 2 "--sample, --seed, --split and --no-normal belong to --exact"
 fi
+[[ -z $seed || -n $sample ]] || fail 2 "--seed belongs to --sample"
 steps=${steps:-$([[ $exact ]] && echo 30 || echo 20)}
 rank_counts=${rank_counts:-$([[ $exact ]] && echo 1 2 3 4 6 8 || echo 1 2 4)}
 for number in $steps $largest $rank_counts $sample; do
@@ -148,6 +149,11 @@ fi
 sequences=$("$tutti" plan "$config" "${overrides[@]}" --ranks 1 |
     sed -n 's/.*sequences \([0-9]*\) = micro.*/\1/p') || exit 2
 [[ -n $sequences ]] || fail 1 "tutti plan did not say how many sequences a step has"
+usable=
+for ranks in $rank_counts; do
+    ((sequences % ranks != 0)) || usable+=" $ranks"
+done
+[[ -n $usable ]] || fail 2 "none of --ranks '$rank_counts' divides the $sequences sequences of a step; nothing would be compared"
 
 # Micro-batch sizes that divide $1 sequences a rank, largest first.
 divisors() {

@@ -5,25 +5,17 @@
 # A split is one word, legs with commas between: RANKS:MICRO:THREADS:ZERO:BUCKET_MB:PACK@LAST_STEP. A
 # leg continues from the checkpoint of the one before; the last ends at $steps.
 #
-# shellcheck disable=SC2154 # steps, sequences, rank_counts: the sourcing script's
+# shellcheck disable=SC2154 # steps, sequences, usable: the sourcing script's
 
 buckets=(25 1)
 packs=(true false)
-
-# Rank counts that divide the batch.
-usable_ranks() {
-    local ranks
-    for ranks in $rank_counts; do
-        ((sequences % ranks != 0)) || echo "$ranks"
-    done
-}
 
 # Every ranks, micro, threads and ZeRO; each of these meets each bucket size and packing in turn. Then,
 # from each rank count, two runs that stop twice and go on with other counts.
 whole_matrix() {
     local -a ranks micro
     local r m threads zero i=0 turn first leg way split
-    mapfile -t ranks < <(usable_ranks)
+    read -r -a ranks <<<"$usable"
     for r in "${ranks[@]}"; do
         for m in $(divisors $((sequences / r))); do
             for threads in 1 2; do
@@ -83,7 +75,7 @@ draw_leg() {
 random_splits() {
     local -a ranks
     local n split drawn drawn_ranks drawing=$((10#$2)) stops stop last
-    mapfile -t ranks < <(usable_ranks)
+    read -r -a ranks <<<"$usable"
     for ((n = 0; n < $1; n++)); do
         split='' drawn_ranks='' last=0
         draw 3
@@ -108,6 +100,8 @@ add_split() {
         leg=$ranks:$micro:${threads:-1}:${zero:-1}:${bucket:-${buckets[0]}}:${pack:-true}@$until
         [[ $leg =~ ^([1-9][0-9]*:){3}[01]:[1-9][0-9]*:(true|false)@[1-9][0-9]*$ ]] ||
             fail 2 "--split $1: $leg is not ranks:micro:threads:zero:bucket_mb:pack@last_step"
+        ((${threads:-1} <= 1024 && ${bucket:-1} <= 1024)) ||
+            fail 2 "--split $1: at most 1024 threads and buckets of at most 1024 MB"
         ((sequences % (ranks * micro) == 0)) ||
             fail 2 "--split $1: $ranks ranks of $micro do not divide $sequences sequences"
         ((until > last && until <= steps)) ||

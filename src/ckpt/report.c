@@ -77,7 +77,10 @@ tt_code tt_ckpt_arithmetic(const char *path, tt_text *arithmetic, tt_err *err)
     tt_code rc = TT_OK;
     TT_TRY(tt_h5_open(path, path, &file, err));
     if (tt_h5_exists(file, "arithmetic") || tt_h5_exists(file, "digests/arithmetic")) {
-        TT_TRY(get_text(file, "arithmetic", arithmetic, err));
+        rc = get_text(file, "arithmetic", arithmetic, err);
+    }
+    if (rc == TT_EUSER) { /* it is there, and is something else: nobody's request was wrong */
+        rc = tt_fail(err, TT_EWORLD, "%s is damaged: /arithmetic is not a text", path);
     }
 out:
     tt_h5_close(&file, &closing); /* opened for reading: nothing is lost */
@@ -119,7 +122,8 @@ static tt_code info_small(tt_h5 *file, const tt_entry *entry, tt_text *out, tt_e
         if (strcmp(entry->path, "config") == 0) {
             tt_text_add(out, "%-24s %d keys\n", entry->path, count_keys(text.data));
         } else if (strcmp(entry->path, "arithmetic") == 0) {
-            tt_text_add(out, "%-24s %s\n", entry->path, text.data);
+            tt_text_add(out, "%-24s %s\n", entry->path,
+                        tt_text_is_clean(text.data) ? text.data : "(not plain text)");
         } else {
             tt_text_add(out, "%-24s %.40s%s\n", entry->path, text.data,
                         text.length > 40 ? "..." : "");

@@ -1,5 +1,5 @@
-/* checkpoint.c: `tutti checkpoint info|config|verify|diff`: what is in a checkpoint, is it whole, are two
- * the same.
+/* checkpoint.c: `tutti checkpoint info|config|verify|diff`: what is in a checkpoint, is it whole, are
+ * two the same.
  *
  * Prints results to stdout. Exit: 0 whole or identical, 1 damaged or different, 2 not checkpoints or
  * not comparable. */
@@ -47,9 +47,9 @@ static void first_line(const tt_first_diff *first, const char *a, const char *b,
                 first->value[1], b);
 }
 
-/* How the runs that made the files differ in what shapes the numbers: the first explanation of all other
- * differences. A gradient
- * dump has no configuration, and one of another version may not be read by this: then nothing is said. */
+/* How the runs that made the files differ in what shapes the numbers: the first explanation of all
+ * other differences. A gradient dump has no configuration, and one of another version may not be read
+ * by this: then nothing is said. */
 static void compare_runs(const char *a, const char *b, tt_text *out)
 {
     tt_err ignored;
@@ -95,6 +95,7 @@ static tt_code diff(const char *a, const char *b, tt_text *out, bool *identical,
     tt_code rc = tt_ckpt_diff(a, b, identical, group, ROOM, &groups, &first, err);
     if (rc == TT_OK && *identical) {
         tt_text_add(out, "identical: every tensor and number is bit-identical\n");
+        compare_runs(a, b, out);
     } else if (rc == TT_OK) {
         first_line(&first, a, b, out);
         diff_table(group, groups, out);

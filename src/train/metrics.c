@@ -241,14 +241,13 @@ static void show(const tt_metrics *metrics, const tt_trainer *t, const tt_record
     tt_text_free(&line);
 }
 
-/* JSON has no NaN and no infinity: null stands for both. */
+/* As many digits as tell it from every other double, so that equal texts are equal bits. JSON has no NaN
+ * and no infinity: null stands for both. */
 static void add_number(tt_text *line, const char *key, double value)
 {
-    if (value - value == 0) {
-        tt_text_add(line, "\"%s\": %.9g, ", key, value);
-    } else {
-        tt_text_add(line, "\"%s\": null, ", key);
-    }
+    tt_text_add(line, "\"%s\": ", key);
+    tt_text_add_double(line, value);
+    tt_text_add(line, ", ");
 }
 
 tt_code tt_metrics_step(tt_metrics *metrics, const tt_trainer *t, const tt_record *r,

@@ -3,6 +3,7 @@
  * Reads and writes trainer memory through rows of pieces; next: ckpt/ckpt.h. */
 #include "tutti/train/state.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -272,6 +273,9 @@ static tt_code resume(tt_trainer *t, bool *found, tt_err *err)
         if (rc == TT_OK) {
             rc = load(t, path, false, err);
         }
+        if (rc == TT_OK) {
+            rc = tt_arithmetic_resume(t, path, err);
+        }
         if (rc == TT_EWORLD) {
             const tt_err why = *err;
             TT_TRY(latest(t, path, why.text, &older, err));
@@ -283,7 +287,6 @@ static tt_code resume(tt_trainer *t, bool *found, tt_err *err)
         TT_TRY(rc);
         *found = true;
         tt_info(t->log, "continuing from %s (step %lld)", path, (long long)t->progress.step);
-        TT_TRY(tt_arithmetic_resume(t, path, err));
     }
 out:
     free(path);
@@ -333,6 +336,10 @@ tt_code tt_state_dump_gradients(tt_trainer *t, double scale, tt_err *err)
     const tt_blueprint *p = &t->print;
     tt_rows rows = {0};
     const tt_shard *cut = &p->cut;
+    int64_t *lost = t->gradient.lost; /* of this rank */
+    if (lost != NULL) {               /* now of all: the next step counts anew */
+        TT_TRY(tt_sum_i64(t->world, lost, p->params.count, err));
+    }
     /* The mean goes into an array of its own: the accumulators keep the sum. */
     float *mean = tt_alloc(cut->elements, sizeof *mean, err);
     rc = mean ? TT_OK : err->code;
@@ -344,6 +351,14 @@ tt_code tt_state_dump_gradients(tt_trainer *t, double scale, tt_err *err)
     }
     if (rc == TT_OK) {
         rc = tt_rows_make(&rows, &p->params, cut, cut->local, 1, group, &mean, err);
+    }
+    /* What lost summands left in the integers means nothing, and where they were is not known. */
+    for (int i = 0; i < rows.rows && lost != NULL; i++) {
+        for (int k = 0; k < rows.row[i].pieces && lost[i] > 0; k++) {
+            for (int64_t e = 0; e < rows.row[i].piece[k].count; e++) {
+                rows.row[i].piece[k].data[e] = NAN;
+            }
+        }
     }
     TT_TRY(tt_agree(t->world, rc, err));
     tt_state state = {.tensors = rows.rows, .tensor = rows.row};

@@ -27,44 +27,14 @@ typedef struct tt_tutti {
     tt_err *err;
 } tt_tutti;
 
-/* The fault flip_grad: the bit below the highest one of the first element. */
-static void flip_bit(const tt_grad *g)
-{
-    if (g->fixed != NULL) {
-        uint64_t size = (uint64_t)(g->fixed[0] < 0 ? -g->fixed[0] : g->fixed[0]), bit = 1;
-        while (bit < size >> 2) {
-            bit <<= 1;
-        }
-        g->fixed[0] = (int64_t)((uint64_t)g->fixed[0] ^ bit);
-    } else {
-        uint32_t bits;
-        memcpy(&bits, g->sum, sizeof bits);
-        bits ^= 1u << 22;
-        memcpy(g->sum, &bits, sizeof bits);
-    }
-}
-
 static void stage_ready(void *user, int stage)
 {
     tt_tutti *tutti = user;
     if (tutti->flip && stage == 0) {
-        flip_bit(&tutti->trainer->gradient);
+        tt_inject_flip(&tutti->trainer->gradient);
     }
     if (tutti->code == TT_OK) {
         tutti->code = tt_reduce_ready(&tutti->trainer->reduce, stage, tutti->err);
-    }
-}
-
-/* Faults on demand: a poisoned accumulator stays poisoned whatever is added to it. */
-static void inject_faults(tt_trainer *t, int64_t number)
-{
-    const bool nan = tt_fault_due(&t->fault, TT_FAULT_NAN_GRAD, t->world->rank, number);
-    const bool inf = tt_fault_due(&t->fault, TT_FAULT_INF_GRAD, t->world->rank, number);
-    tt_fault_crash(&t->fault, "in_step", t->world->rank, number);
-    if ((nan || inf) && t->gradient.fixed != NULL) {
-        t->gradient.lost[0]++;
-    } else if (nan || inf) {
-        t->gradient.sum[0] = nan ? NAN : INFINITY;
     }
 }
 
@@ -76,66 +46,6 @@ static void clear_gradient(tt_trainer *t)
     if (t->gradient.lost != NULL) {
         memset(t->gradient.lost, 0, tt_bytes(params->count, sizeof(int64_t)));
     }
-}
-
-/* 1, or with the fault bad_norm the classic mistake: each micro-batch divided by its own count. */
-static float micro_scale(const tt_batch *batch, bool bad_norm)
-{
-    int64_t valid = 0;
-    for (int64_t i = 0; bad_norm && i < batch->B * batch->T; i++) {
-        valid += batch->target[i] >= 0;
-    }
-    return valid > 0 ? 1.0f / (float)valid : 1.0f;
-}
-
-/* What every rank must know before it may update, in one reduction of integers. */
-typedef struct tt_tally {
-    tt_exact loss, squares; /* sum of losses; ||G||^2 */
-    int64_t count;          /* valid targets */
-    int64_t nonfinite;      /* gradient elements; in exact mode, summands that were lost */
-    int64_t failed, stop;   /* ranks */
-} tt_tally;
-_Static_assert(sizeof(tt_tally) == TT_STEP_SUMS * sizeof(int64_t), "the plan counts them");
-
-/* This rank's share of ||G||^2, and what is not finite in its gradient. Returns the first parameter
- * that has such, or the number of parameters. */
-static int measure_gradient(tt_trainer *t, tt_tally *tally)
-{
-    const tt_params *params = &t->print.params;
-    const tt_shard *cut = &t->print.cut;
-    int64_t flat = params->total; /* first element that is not finite */
-    for (int i = 0; i < cut->count; i++) {
-        const tt_range range = cut->range[i];
-        const tt_grad g = tt_grad_from(&t->gradient, range.first);
-        const int64_t before = tally->squares.nonfinite;
-        t->ctx.ops->sum_squares(&t->ctx, &tally->squares, &g, range.end - range.first);
-        for (int64_t j = range.first; tally->squares.nonfinite > before && j < range.end; j++) {
-            const bool finite = isfinite(t->gradient.sum[j]); /* integers always are */
-            tally->nonfinite += !finite;
-            flat = finite ? flat : tt_min(flat, j);
-        }
-    }
-    int first = 0;
-    while (first < params->count &&
-           params->param[first].offset + params->param[first].count <= flat) {
-        first++;
-    }
-    for (int p = params->count - 1; t->gradient.fixed != NULL && p >= 0; p--) {
-        tally->nonfinite += t->gradient.lost[p];
-        first = t->gradient.lost[p] > 0 ? p : first;
-    }
-    return first;
-}
-
-/* Which parameter it was, by the first rank and position. Collective. */
-static tt_code name_nonfinite(tt_trainer *t, int first, tt_record *record, tt_err *err)
-{
-    double least = -first; /* the largest of these is the lowest number */
-    tt_code rc = tt_max_f64(t->world, &least, 1, err);
-    if (rc == TT_OK && -least < t->print.params.count) {
-        record->nonfinite_in = t->print.params.param[(int)-least].name;
-    }
-    return rc;
 }
 
 static void update_shard(tt_trainer *t, double lr, double grad_scale)
@@ -192,7 +102,7 @@ tt_code tt_step(tt_trainer *t, const tt_request *request, tt_record *record, tt_
     double data_ms = 0;
 
     clear_gradient(t);                                                    /* g <- 0               */
-    inject_faults(t, step + 1);
+    tt_inject_start(t, step + 1);
     tt_reduce_begin(&t->reduce, t->world, &print->buckets, t->gradient.sum, t->gradient.fixed);
 
     for (int64_t k = 0; k < K && mine == TT_OK; k++) {                    /* for m in 1..K:       */
@@ -204,7 +114,7 @@ tt_code tt_step(tt_trainer *t, const tt_request *request, tt_record *record, tt_
         if (mine == TT_OK) {
             tt_model_train(t->model, b->token, b->target,                 /* l <- l + sum nll     */
                            b->sample, b->B, b->T,                         /* g <- g + dl/dtheta   */
-                           (uint64_t)config->run.seed, step, micro_scale(b, bad_norm),
+                           (uint64_t)config->run.seed, step, tt_inject_scale(b, bad_norm),
                            &loss, k == K - 1 ? stage_ready : NULL,        /* last m: tutti        */
                            &tutti);
         }
@@ -212,7 +122,7 @@ tt_code tt_step(tt_trainer *t, const tt_request *request, tt_record *record, tt_
     TT_TRY(tutti.code);
     TT_TRY(tt_reduce_finish(&t->reduce, err));                            /* G <- sum over ranks  */
 
-    const int first = measure_gradient(t, &tally);                        /* ||G_r||^2, finite?   */
+    const int bad = tt_tally_gradient(t, &tally);                         /* ||G_r||^2, finite?   */
     tally.loss = loss.sum;
     tally.count = loss.count;
     tally.failed = mine != TT_OK;
@@ -257,7 +167,7 @@ tt_code tt_step(tt_trainer *t, const tt_request *request, tt_record *record, tt_
                           .stop = tally.stop > 0,
                           .data_ms = data_ms};
     if (tally.nonfinite > 0) {
-        TT_TRY(name_nonfinite(t, first, record, err));
+        TT_TRY(tt_tally_name(t, bad, record, err));
     }
     rc = finish_record(t, start, &wire, record, err);
 out:

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "tutti/base/status.h"
+#include "tutti/train/step.h"
 #include "tutti/train/trainer.h"
 
 /* Element `index` of a vector of act elements. */
@@ -14,6 +15,29 @@ static inline void *tt_act_at(void *vector, int64_t index, size_t act_bytes)
 {
     return (unsigned char *)vector + (size_t)index * act_bytes;
 }
+
+/* What every rank must know before it may update, in one reduction of integers. */
+typedef struct tt_tally {
+    tt_exact loss, squares; /* sum of losses; ||G||^2 */
+    int64_t count;          /* valid targets */
+    int64_t nonfinite;      /* gradient elements; in exact mode, summands that were lost */
+    int64_t failed, stop;   /* ranks */
+} tt_tally;
+_Static_assert(sizeof(tt_tally) == TT_STEP_SUMS * sizeof(int64_t), "the plan counts them");
+
+/* This rank's share of ||G||^2, and what is not finite in its gradient. Returns the last parameter of
+ * the table that has such, which is the first that backward came to; or -1. Local. */
+int tt_tally_gradient(tt_trainer *t, tt_tally *tally);
+
+/* Names the last of these parameters over all ranks in the record. Collective. */
+tt_code tt_tally_name(tt_trainer *t, int mine, tt_record *record, tt_err *err);
+
+/* Faults that are due in step `number`, at its start (inject.c). */
+void tt_inject_start(tt_trainer *t, int64_t number);
+/* flip_grad: one bit of the first element. */
+void tt_inject_flip(const tt_grad *gradient);
+/* 1, or with bad_norm the classic mistake: each micro-batch divided by its own count. */
+float tt_inject_scale(const tt_batch *batch, bool bad_norm);
 
 /* Moves what an earlier run left in run.dir into a new folder below it (run.resume: never). Local. */
 tt_code tt_run_set_aside(const char *dir, tt_log *log, tt_err *err);

@@ -261,8 +261,9 @@ static tt_code check_skips(const tt_trainer *t, const tt_record *record, tt_err 
     }
     return tt_fail(err, TT_EWORLD,
                    "step %lld: %lld steps in a row had non-finite gradients (optim.max_skips: "
-                   "%lld); stopped, the last checkpoint is untouched",
-                   (long long)t->progress.step, (long long)t->progress.skips, (long long)most);
+                   "%lld), the last in %s; stopped, the last checkpoint is untouched",
+                   (long long)t->progress.step, (long long)t->progress.skips, (long long)most,
+                   record->nonfinite_in != NULL ? record->nonfinite_in : "the loss");
 }
 
 /* After the last step: what was planned beside what was used. */

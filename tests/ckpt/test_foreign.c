@@ -250,6 +250,14 @@ START_TEST(files_before_group_digests)
     checkpoint_without(path, f, "arithmetic");
     ck_assert_int_eq(tt_ckpt_arithmetic(path, &arithmetic, &err), TT_EWORLD);
     ck_assert_ptr_nonnull(strstr(err.text, "damaged: arithmetic is missing"));
+    /* Something else in its place is damage too, which a resume passes over. */
+    hid_t file = H5Fopen(path, H5F_ACC_RDWR, H5P_DEFAULT);
+    const int32_t two[2] = {1, 2};
+    const hsize_t dim[1] = {2};
+    put(file, "arithmetic", H5T_STD_I32LE, H5T_NATIVE_INT32, 1, dim, two, 0);
+    H5Fclose(file);
+    ck_assert_int_eq(tt_ckpt_arithmetic(path, &arithmetic, &err), TT_EWORLD);
+    ck_assert_msg(strstr(err.text, "damaged: /arithmetic is not a text") != NULL, "%s", err.text);
     tt_text_free(&arithmetic);
     tt_text_free(&out);
     free(f);

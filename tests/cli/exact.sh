@@ -65,7 +65,7 @@ fi
 
 # --- requests that are wrong ---
 for wrong in "--split 2:5" "--split 2:3@9" "--split 2:3@2" "--split 2" "--split 1:1:1:2" "--sample 0" "--seed x" \
-    "--split 2:3 run.exact=false" "--split 2:3 optim.schedule=cosine"; do
+    "--ranks 5" "--seed 5" "--split 1:6:2000" "--split 2:3 run.exact=false" "--split 2:3 optim.schedule=cosine"; do
     # shellcheck disable=SC2086 # words
     verify --steps 4 $wrong
     equal "refused: $wrong" 2 "$code"

@@ -328,6 +328,31 @@ START_TEST(resuming_drops_damaged_lines)
 }
 END_TEST
 
+/* Equal texts are equal bits: every double is told from its neighbours. */
+START_TEST(numbers_are_whole)
+{
+    tt_config config = metrics_config("digits");
+    tt_trainer t;
+    tt_metrics metrics;
+    const double loss[] = {1.0 / 3, nextafter(1.0 / 3, 1), 2.0};
+    open_trainer(&t, &config, &alone);
+    must(tt_metrics_open(&metrics, &t, &err_));
+    for (int i = 0; i < 3; i++) {
+        tt_record record = {.step = i + 1, .loss = loss[i], .grad_norm = -loss[i]};
+        must(tt_metrics_step(&metrics, &t, &record, NULL, &err_));
+    }
+    tt_metrics_close(&metrics);
+    lines got = read_lines(in_run(&config, "metrics.jsonl"));
+    for (int i = 0; i < 3; i++) {
+        ck_assert(number_of(got.line[i + 1], "loss") == loss[i]);
+        ck_assert(number_of(got.line[i + 1], "grad_norm") == -loss[i]);
+    }
+    ck_assert_ptr_nonnull(strstr(got.line[3], "\"loss\": 2, "));
+    tt_text_free(&got.text);
+    tt_trainer_close(&t);
+}
+END_TEST
+
 /* JSON has no NaN and no infinity. */
 START_TEST(what_is_not_finite_is_null)
 {
@@ -408,6 +433,7 @@ static Suite *make_suite(void)
     tcase_add_test(tests, a_run_writes_the_promised_lines);
     tcase_add_test(tests, resuming_cuts_back);
     tcase_add_test(tests, resuming_drops_damaged_lines);
+    tcase_add_test(tests, numbers_are_whole);
     tcase_add_test(tests, what_is_not_finite_is_null);
     tcase_add_test(tests, skipped_step_is_a_line);
     tcase_add_test(tests, refusing_disk);

@@ -1,13 +1,15 @@
 /* arithmetic.h: what the bits of a run depend on beside its configuration, as one line of text.
  *
- *     tutti 0.1.0, bf16 on avx2, glibc 2.36 with FMA
- *     tutti 0.1.0, fp32 on avx2, matmuls by OpenBLAS 0.3.21 Zen, glibc 2.36 with FMA
+ *     tutti 0.1.0, bf16 on avx2, glibc 2.36, libm 5cedcc5d
+ *     tutti 0.1.0, fp32 on avx2, matmuls by OpenBLAS 0.3.21 Zen, glibc 2.36, libm 5cedcc5d
  *
  * Exact mode gives the same bits for every split of the batch among machines of which this text is
- * the same. The C library is in it because exp, log and cos of the initial values, the schedule and
- * the loss are its own, in variants that it chooses by processor.
+ * the same. The C library is in it because exp, log, cos and pow of the initial values, the schedule,
+ * the loss and the optimizer are its own, in variants that it chooses by processor: so what they give
+ * is digested.
  *
- * Stored in checkpoints (/arithmetic), with all that a run had before it when it was resumed, and in the run line of metrics.jsonl. */
+ * Stored in checkpoints (/arithmetic), with all that a run had before it when it was resumed, and in
+ * the run line of metrics.jsonl. */
 #ifndef TUTTI_TRAIN_ARITHMETIC_H
 #define TUTTI_TRAIN_ARITHMETIC_H
 

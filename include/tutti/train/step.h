@@ -23,7 +23,8 @@ typedef struct tt_record {
     int64_t
         nonfinite; /* gradient elements that are not finite; in exact mode, summands that are not,
                           or out of range; all ranks */
-    const char *nonfinite_in; /* name of the first parameter with such, the trainer's; or NULL */
+    const char *nonfinite_in; /* name of the parameter with such that backward came to
+                                 first, the trainer's; or NULL */
     double step_ms, tokens_per_s, mfu, comm_ms, comm_exposed_ms, rss_mb;
     int64_t comm_calls, comm_bytes; /* of this rank */
     bool stop;                      /* some rank was asked to stop */

@@ -1,0 +1,43 @@
+/* tally.c: what a rank knows of its gradient when the reduction is done. See train_impl.h. */
+#include <math.h>
+
+#include "tutti/base/narrow.h"
+
+#include "train/train_impl.h"
+
+int tt_tally_gradient(tt_trainer *t, tt_tally *tally)
+{
+    const tt_params *params = &t->print.params;
+    const tt_shard *cut = &t->print.cut;
+    int64_t flat = -1; /* last element that is not finite */
+    for (int i = 0; i < cut->count; i++) {
+        const tt_range range = cut->range[i];
+        const tt_grad g = tt_grad_from(&t->gradient, range.first);
+        const int64_t before = tally->squares.nonfinite;
+        t->ctx.ops->sum_squares(&t->ctx, &tally->squares, &g, range.end - range.first);
+        for (int64_t j = range.first; tally->squares.nonfinite > before && j < range.end; j++) {
+            const bool finite = isfinite(t->gradient.sum[j]); /* integers always are */
+            tally->nonfinite += !finite;
+            flat = finite ? flat : tt_max(flat, j);
+        }
+    }
+    int last = params->count - 1;
+    while (last >= 0 && params->param[last].offset > flat) {
+        last--;
+    }
+    for (int p = 0; t->gradient.fixed != NULL && p < params->count; p++) {
+        tally->nonfinite += t->gradient.lost[p];
+        last = t->gradient.lost[p] > 0 ? p : last;
+    }
+    return last;
+}
+
+tt_code tt_tally_name(tt_trainer *t, int mine, tt_record *record, tt_err *err)
+{
+    double last = mine;
+    tt_code rc = tt_max_f64(t->world, &last, 1, err);
+    if (rc == TT_OK && last >= 0) {
+        record->nonfinite_in = t->print.params.param[(int)last].name;
+    }
+    return rc;
+}
