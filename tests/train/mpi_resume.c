@@ -94,19 +94,8 @@ START_TEST(gradient_dump_is_the_mean)
     set(&config, "run.dump_gradients", "%s", in_folder("dump.h5"));
     open_trainer(&t, &config, &tt_test_world);
     step_once(&t, &record);
-    must(tt_state_dump_gradients(&t, 1.0 / (double)record.tokens, &err_));
-
     const tt_params *params = &t.print.params;
-    float *mean = calloc((size_t)params->total, sizeof *mean);
-    ck_assert_ptr_nonnull(mean);
-    tt_range range = {0, params->total};
-    int64_t local = 0;
-    const tt_shard all = {.count = 1, .range = &range, .local = &local, .elements = range.end};
-    const char *const group[] = {"grads"};
-    tt_rows rows;
-    must(tt_rows_make(&rows, params, &all, &local, 1, group, &mean, &err_));
-    tt_state state = {.tensors = rows.rows, .tensor = rows.row};
-    must(tt_ckpt_load(&tt_test_world, config.run.dump_gradients, &state, false, &err_));
+    float *mean = dumped_gradient(&t, 1.0 / (double)record.tokens);
     bool same = true;
     double squares = 0;
     for (int64_t i = 0; i < params->total; i++) {
@@ -115,7 +104,6 @@ START_TEST(gradient_dump_is_the_mean)
     }
     ck_assert(everywhere(same));
     ck_assert(everywhere(apart(sqrt(squares), record.grad_norm) <= 1e-6));
-    tt_rows_free(&rows);
     free(mean);
     tt_trainer_close(&t);
 }

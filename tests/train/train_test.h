@@ -272,6 +272,25 @@ static inline bool exists(const char *path)
     return stat(path, &s) == 0;
 }
 
+/* Dumps the gradient times `scale` to run.dump_gradients and reads it back, flat; the caller frees. */
+static inline float *dumped_gradient(tt_trainer *t, double scale)
+{
+    static const char *const group[] = {"grads"};
+    const tt_params *params = &t->print.params;
+    float *mean = calloc((size_t)params->total, sizeof *mean);
+    ck_assert_ptr_nonnull(mean);
+    tt_range range = {0, params->total};
+    int64_t local = 0;
+    const tt_shard all = {.count = 1, .range = &range, .local = &local, .elements = range.end};
+    tt_rows rows;
+    must(tt_state_dump_gradients(t, scale, &err_));
+    must(tt_rows_make(&rows, params, &all, &local, 1, group, &mean, &err_));
+    tt_state state = {.tensors = rows.rows, .tensor = rows.row};
+    must(tt_ckpt_load(t->world, t->print.config.run.dump_gradients, &state, false, &err_));
+    tt_rows_free(&rows);
+    return mean;
+}
+
 /* --- comparisons ------------------------------------------------------------------------------ */
 
 static inline double apart(double a, double b)
