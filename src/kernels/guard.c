@@ -13,6 +13,7 @@
 
 #include "kernels/kernels_impl.h"
 #include "tutti/numerics/digest.h"
+#include "tutti/numerics/fp8.h"
 
 /* Signalling NaNs: arithmetic and conversions only make quiet ones. */
 static const uint32_t fill32 = 0x7fadbeefu;
@@ -346,6 +347,37 @@ static void guard_from_act(tt_ctx *ctx, float *y, const void *x, int64_t n)
     before(ctx, SPANS(s));
     ctx->base->from_act(ctx, y, x, n);
     after(ctx, "from_act", SPANS(s));
+}
+
+/* Codes and exponents are bytes, of which every pattern means something: written ones are not watched. */
+static void guard_fp8_scale(tt_ctx *ctx, int8_t *exponent, float *amax, const void *x, int64_t rows,
+                            int64_t width, int64_t size, tt_format format)
+{
+    span s[] = {IN(x, act_size(ctx), rows * width)};
+    before(ctx, SPANS(s));
+    ctx->base->fp8_scale(ctx, exponent, amax, x, rows, width, size, format);
+    after(ctx, "fp8_scale", SPANS(s));
+}
+
+static void guard_fp8_round(tt_ctx *ctx, uint8_t *code, void *x, const int8_t *exponent,
+                            int64_t rows, int64_t width, int64_t size, tt_format format,
+                            bool replace)
+{
+    span s[] = {IN(exponent, 1, rows * tt_fp8_blocks(width, size)),
+                IN(replace ? NULL : x, act_size(ctx), rows * width)};
+    before(ctx, SPANS(s));
+    ctx->base->fp8_round(ctx, code, x, exponent, rows, width, size, format, replace);
+    after(ctx, "fp8_round", SPANS(s));
+}
+
+static void guard_fp8_value(tt_ctx *ctx, void *x, const uint8_t *code, const int8_t *exponent,
+                            int64_t rows, int64_t width, int64_t size, tt_format format)
+{
+    span s[] = {OUT(x, act_size(ctx), rows * width), IN(code, 1, rows * width),
+                IN(exponent, 1, rows * tt_fp8_blocks(width, size))};
+    before(ctx, SPANS(s));
+    ctx->base->fp8_value(ctx, x, code, exponent, rows, width, size, format);
+    after(ctx, "fp8_value", SPANS(s));
 }
 
 static double guard_peak(tt_ctx *ctx, double seconds)

@@ -146,6 +146,21 @@ TIMED(to_act, (tt_ctx * ctx, void *y, const float *x, int64_t n), (ctx, y, x, n)
 
 TIMED(from_act, (tt_ctx * ctx, float *y, const void *x, int64_t n), (ctx, y, x, n), 0)
 
+TIMED(fp8_scale,
+      (tt_ctx * ctx, int8_t *exponent, float *amax, const void *x, int64_t rows, int64_t width,
+       int64_t size, tt_format format),
+      (ctx, exponent, amax, x, rows, width, size, format), 0)
+
+TIMED(fp8_round,
+      (tt_ctx * ctx, uint8_t *code, void *x, const int8_t *exponent, int64_t rows, int64_t width,
+       int64_t size, tt_format format, bool replace),
+      (ctx, code, x, exponent, rows, width, size, format, replace), 0)
+
+TIMED(fp8_value,
+      (tt_ctx * ctx, void *x, const uint8_t *code, const int8_t *exponent, int64_t rows,
+       int64_t width, int64_t size, tt_format format),
+      (ctx, x, code, exponent, rows, width, size, format), 0)
+
 static double timed_peak(tt_ctx *ctx, double seconds)
 {
     lap l = begin(ctx);

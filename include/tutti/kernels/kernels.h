@@ -163,6 +163,13 @@ typedef struct tt_extents {
  *                w[n] out act = rounded master. decoupled decay, PyTorch's order of operations.
  * to_act         y[n] out act = rounded x[n] float
  * from_act       y[n] out float = x[n] act
+ * fp8_scale      exponent[rows*blocks] out: of every block of `size` neighbours in a row of x[rows,width]
+ *                act, blocks = ceil(width/size), for E4M3 or E5M2 (numerics/fp8.h). amax (NULL: not
+ *                wanted) inout: the larger of it and the largest magnitude of x, infinite when some
+ *                element is not finite
+ * fp8_round      code[rows,width] out (NULL: not wanted) = codes of x[rows,width] act times 2^exponent of
+ *                its block, nearest even, saturating; x inout: with `replace` it becomes their values
+ * fp8_value      x[rows,width] out act = the values of code[rows,width] times 2^-exponent
  * peak           FLOP/s of the unit that serves gemm, measured for about `seconds` on all threads */
 #define TT_OPS(X)                                                                                  \
     X(pack, void, (tt_ctx * ctx, void *packed, const void *w, int64_t N, int64_t K))               \
@@ -211,6 +218,15 @@ typedef struct tt_extents {
        const tt_adamw *step))                                                                      \
     X(to_act, void, (tt_ctx * ctx, void *y, const float *x, int64_t n))                            \
     X(from_act, void, (tt_ctx * ctx, float *y, const void *x, int64_t n))                          \
+    X(fp8_scale, void,                                                                             \
+      (tt_ctx * ctx, int8_t * exponent, float *amax, const void *x, int64_t rows, int64_t width,   \
+       int64_t size, tt_format format))                                                            \
+    X(fp8_round, void,                                                                             \
+      (tt_ctx * ctx, uint8_t * code, void *x, const int8_t *exponent, int64_t rows, int64_t width, \
+       int64_t size, tt_format format, bool replace))                                              \
+    X(fp8_value, void,                                                                             \
+      (tt_ctx * ctx, void *x, const uint8_t *code, const int8_t *exponent, int64_t rows,           \
+       int64_t width, int64_t size, tt_format format))                                             \
     X(peak, double, (tt_ctx * ctx, double seconds))
 
 #define TT_OP_FIELD(name, type, args) type(*name) args;

@@ -8,6 +8,7 @@
 #include "kernels/generic/attention_grad.h"
 #include "kernels/generic/convert.h"
 #include "kernels/generic/embed.h"
+#include "kernels/generic/fp8.h"
 #include "kernels/generic/gemm.h"
 #include "kernels/generic/head_loss.h"
 #include "kernels/generic/norm.h"
