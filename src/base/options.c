@@ -98,9 +98,18 @@ const tt_option tt_options[] = {
     INT(optim, max_skips, "20", 0, MANY, TT_FREE,
         "steps skipped in a row for a non-finite gradient before the run stops"),
 
-    CHOICE(precision, compute, "bf16", "bf16|fp32", TT_TRAJECTORY,
+    CHOICE(precision, compute, "bf16", "bf16|fp32|fp8", TT_TRAJECTORY,
            "format of weights and activations in matmuls"),
     CHOICE(precision, loss_scale, "none", "none", TT_TRAJECTORY, "factor on the loss in backward"),
+
+    CHOICE(fp8, recipe, "current", "current|delayed|mxfp8", TT_TRAJECTORY,
+           "scales in FP8: of each sequence, of the last steps, or of every 32 numbers"),
+    CHOICE(fp8, backward, "bf16", "bf16|e5m2", TT_TRAJECTORY,
+           "format of the gradients that enter products in FP8"),
+    INT(fp8, history, "16", 1, 1024, TT_TRAJECTORY,
+        "steps whose largest magnitudes make the scales of recipe delayed"),
+    INT(fp8, margin, "0", 0, 6, TT_TRAJECTORY,
+        "binades left free above those magnitudes by recipe delayed"),
 
     INT(memory, zero, "1", 0, 1, TT_LAYOUT,
         "0 = each rank holds the whole optimizer state; 1 = its share"),

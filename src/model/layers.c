@@ -107,7 +107,7 @@ static void multiply_forward(tt_pass *pass, const tt_apply *a, int stage, tt_epi
 }
 
 /* From dy[M,N], the gradient of x w^T + bias. Where x is GELU of a slot, it goes on to that slot. */
-static void multiply_backward(tt_pass *pass, const tt_apply *a, int stage, const void *dy)
+static void multiply_backward(tt_pass *pass, const tt_apply *a, int stage, void *dy)
 {
     tt_ctx *ctx = pass->model->ctx;
     int64_t N = tt_slot_width(&pass->model->shape, a->out);
@@ -120,6 +120,7 @@ static void multiply_backward(tt_pass *pass, const tt_apply *a, int stage, const
     const void *x = tt_pass_slot(pass, a->in, stage);                                 /* [M,K] */
     const tt_weight w = tt_pass_matrix(pass, a->weight, stage);                       /* [N,K] */
     const tt_epilogue e = {.slope = gelu ? tt_pass_slot(pass, source, stage) : NULL}; /* [M,K] */
+    tt_pass_round_gradient(pass, dy, a->out, stage);
     ctx->ops->gemm_tn(ctx, &gw, &gb, dy, x, pass->M, N, K, pass->T);
     ctx->ops->gemm_nn(ctx, dx, dy, &w, gelu ? &e : NULL, pass->M, N, K, pass->T);
 }
@@ -159,15 +160,15 @@ static void linear_residual_forward(tt_pass *pass, const tt_apply *a, int stage)
 }
 
 /* The stream's gradient passes through unchanged: r and y share its buffer. It is the branch's too
- * when nothing is dropped. */
+ * when nothing is dropped or rounded. */
 static void linear_residual_backward(tt_pass *pass, const tt_apply *a, int stage)
 {
     tt_ctx *ctx = pass->model->ctx;
     tt_dropout room;
     const tt_dropout *drop = dropout(pass, a, stage, &room);
-    const void *dy = tt_pass_gradient(pass, a->out); /* [M,C] */
+    void *dy = tt_pass_gradient(pass, a->out); /* [M,C] */
     assert(dy == tt_pass_gradient(pass, a->add));
-    if (drop != NULL) {
+    if (drop != NULL || tt_pass_rounds_gradient(pass)) {
         void *branch = tt_pass_buffer(pass, TT_BUF_NARROW); /* [M,C] */
         ctx->ops->residual_grad(ctx, branch, dy, pass->B, pass->T, pass->model->shape.C, drop);
         dy = branch;
@@ -235,16 +236,16 @@ static void head_loss_forward(tt_pass *pass, const tt_apply *a, int stage)
 
 /* clang-format off */
 const tt_layer tt_layers[TT_LAYERS] = {
-    /* name, forward, backward, matmul, reads input, reads output, statistics, FLOPs */
-    [TT_EMBED] = {"embed", embed_forward, embed_backward, false, false, false, NULL, NULL},
-    [TT_NORM] = {"norm", norm_forward, norm_backward, false, true, false, norm_stats, NULL},
-    [TT_LINEAR] = {"linear", linear_forward, linear_backward, true, true, false, NULL, NULL},
+    /* name, forward, backward, FP8, matmul, reads input, reads output, statistics, FLOPs */
+    [TT_EMBED] = {"embed", embed_forward, embed_backward, false, false, false, false, NULL, NULL},
+    [TT_NORM] = {"norm", norm_forward, norm_backward, false, false, true, false, norm_stats, NULL},
+    [TT_LINEAR] = {"linear", linear_forward, linear_backward, true, true, true, false, NULL, NULL},
     [TT_LINEAR_GELU] = {"linear_gelu", linear_gelu_forward, linear_gelu_backward,
-                        true, true, false, NULL, NULL},
+                        true, true, true, false, NULL, NULL},
     [TT_LINEAR_RESIDUAL] = {"linear_residual", linear_residual_forward, linear_residual_backward,
-                            true, true, false, NULL, NULL},
+                            true, true, true, false, NULL, NULL},
     [TT_ATTENTION] = {"attention", attention_forward, attention_backward,
-                      false, true, true, attention_stats, attention_flops},
-    [TT_HEAD_LOSS] = {"head_loss", head_loss_forward, NULL, true, false, false, NULL, NULL},
+                      true, false, true, true, attention_stats, attention_flops},
+    [TT_HEAD_LOSS] = {"head_loss", head_loss_forward, NULL, false, true, false, false, NULL, NULL},
 };
 /* clang-format on */

@@ -28,8 +28,8 @@ static tt_home *home_of(const tt_model *model, tt_role role, int stage)
     return &model->home[stage * TT_ROLES + (int)role];
 }
 
-/* Room for the packed form of every matrix that a matmul reads. */
-static void place_packed(tt_model *model, const tt_params *params, tt_arena *arena)
+/* The extents of every matrix that a matmul reads, and with an arena room for its packed form. */
+static void place_matrices(tt_model *model, const tt_params *params, tt_arena *arena)
 {
     for (int stage = 0; stage < model->stages; stage++) {
         const tt_program *program = tt_stage_program(model->shape.L, stage);
@@ -40,15 +40,17 @@ static void place_packed(tt_model *model, const tt_params *params, tt_arena *are
                 tt_home *home = home_of(model, a->weight, stage);
                 home->rows = matrix->dim[0];
                 home->columns = matrix->dim[1];
-                home->packed =
-                    tt_arena_take(arena, model->ctx->ops->packed_bytes(home->rows, home->columns));
+                if (arena != NULL) {
+                    home->packed = tt_arena_take(
+                        arena, model->ctx->ops->packed_bytes(home->rows, home->columns));
+                }
             }
         }
     }
 }
 
 tt_code tt_model_open(tt_model **out_model, const tt_shape *shape, const tt_params *params,
-                      tt_ctx *ctx, const void *weights, const tt_grad *gradient, int64_t B,
+                      tt_ctx *ctx, void *weights, const tt_grad *gradient, tt_fp8 *fp8, int64_t B,
                       int64_t T, tt_arena *arena, tt_arena *packed, tt_err *err)
 {
     assert(B >= 1 && T >= 1 && T <= shape->T && params->stages == shape->L + 2);
@@ -62,6 +64,7 @@ tt_code tt_model_open(tt_model **out_model, const tt_shape *shape, const tt_para
         .shape = *shape,
         .ctx = ctx,
         .act_bytes = tt_formats[ctx->ops->format].bytes,
+        .fp8 = fp8,
         .weights = weights,
         .gradient = gradient != NULL ? *gradient : (tt_grad){.sum = NULL},
         .B = B,
@@ -81,10 +84,9 @@ tt_code tt_model_open(tt_model **out_model, const tt_shape *shape, const tt_para
             home->index = param != NULL ? param - params->param : -1;
         }
     }
-    if (packed != NULL && tt_model_packed_bytes(shape, params, ctx->ops) > 0) {
-        place_packed(model, params, packed);
-    }
-    tt_layout_make(&model->layout, shape, B, T, model->act_bytes, gradient != NULL);
+    const bool packs = packed != NULL && tt_model_packed_bytes(shape, params, ctx->ops) > 0;
+    place_matrices(model, params, packs ? packed : NULL);
+    tt_layout_make(&model->layout, shape, B, T, model->act_bytes, gradient != NULL, fp8);
     model->memory = tt_arena_take(arena, model->layout.bytes);
 out:
     if (rc != TT_OK) {
@@ -105,6 +107,12 @@ void tt_model_close(tt_model *model)
 
 void tt_model_pack(tt_model *model)
 {
+    for (int stage = 0; model->fp8 != NULL && stage < model->stages; stage++) {
+        const tt_program *program = tt_stage_program(model->shape.L, stage);
+        for (int i = 0; i < program->length; i++) {
+            tt_model_round_weights(model, &program->apply[i], stage);
+        }
+    }
     for (int i = 0; i < model->stages * TT_ROLES; i++) {
         const tt_home *home = &model->home[i];
         if (home->packed != NULL) {
@@ -197,12 +205,19 @@ static void stage_forward(tt_pass *pass, int stage)
     for (int i = 0; i < program->length; i++) {
         const tt_apply *a = &program->apply[i];
         tt_layers[a->layer].forward(pass, a, stage);
+        if (a->out != TT_NO_SLOT) {
+            tt_pass_keep(pass, a->out, stage);
+        }
+        if (a->out < TT_SLOTS && tt_slots[a->out].gelu_of != TT_NO_SLOT) {
+            tt_pass_keep(pass, tt_slots[a->out].gelu_of, stage);
+        }
     }
 }
 
 static void stage_backward(tt_pass *pass, int stage)
 {
     const tt_program *program = tt_stage_program(pass->model->shape.L, stage);
+    tt_pass_restore(pass, stage);
     for (int i = program->length - 1; i >= 0; i--) {
         const tt_apply *a = &program->apply[i];
         if (tt_layers[a->layer].backward != NULL) {

@@ -22,6 +22,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "tutti/model/fp8.h"
 #include "tutti/model/model.h"
 
 /* Dropout sites are stage * 8 + place, and tt_dropout_stream has room for 4096 of them. */
@@ -87,6 +88,7 @@ typedef struct tt_layer {
     const char *name;
     void (*forward)(tt_pass *pass, const tt_apply *a, int stage);
     void (*backward)(tt_pass *pass, const tt_apply *a, int stage); /* NULL: forward did it */
+    bool fp8;                 /* its products take E4M3 in forward, when that is the format */
     bool matmul;              /* its weight is a matrix that matmuls read: packed, and counted */
     bool reads_in, reads_out; /* does backward read the input, the output? Then they are saved */
     /* FP32 statistics beside the output, saved too: their number per micro-batch. NULL: none. */
@@ -127,7 +129,8 @@ const tt_program *tt_stage_program(int64_t L, int stage);
 
 /* ---- layout ---- */
 
-/* Where a slot is: copy (stage - 1) % copies. Saved slots have a copy per stage, others one. */
+/* Where a slot is: copy (stage - 1) % copies. Saved slots have a copy per stage, others one. In FP8 a
+ * block's saved slots have one copy too, and codes per stage; backward decodes them into it. */
 typedef struct tt_span {
     size_t first, bytes; /* offset of copy 0; size of a copy */
     int64_t copies;
@@ -135,13 +138,20 @@ typedef struct tt_span {
 
 typedef struct tt_layout {
     tt_span slot[TT_SLOTS];
-    tt_span stats[TT_SLOTS]; /* of the layer whose output the slot is */
+    tt_span stats[TT_SLOTS];    /* of the layer whose output the slot is */
+    tt_span code[TT_SLOTS];     /* FP8 codes of what is kept of blocks; no bytes: none are */
+    tt_span exponent[TT_SLOTS]; /* of the blocks of FP8 */
+    tt_span spare;              /* exponents of a gradient or a weight, while it is rounded */
     tt_span gradient[TT_BUFFERS];
     size_t bytes;
 } tt_layout;
 
+/* fp8 NULL: everything is kept in act. */
 void tt_layout_make(tt_layout *layout, const tt_shape *shape, int64_t B, int64_t T,
-                    size_t act_bytes, bool backward);
+                    size_t act_bytes, bool backward, const tt_fp8 *fp8);
+
+/* Does some layer's product read the slot as E4M3, when FP8 is the format? */
+bool tt_slot_rounded(tt_slot slot);
 
 /* Elements of one row of a slot. */
 int64_t tt_slot_width(const tt_shape *shape, tt_slot slot);
@@ -155,7 +165,7 @@ const tt_param *tt_apply_matrix(const tt_params *params, const tt_apply *a, int 
 typedef struct tt_home {
     int64_t offset;        /* into the flat vector; -1: the stage has no such parameter */
     int64_t index;         /* in the table of parameters */
-    int64_t rows, columns; /* of a matrix that is kept packed */
+    int64_t rows, columns; /* of a matrix that a matmul reads */
     void *packed;          /* its packed form, the arena's; NULL: none is kept */
 } tt_home;
 
@@ -163,11 +173,12 @@ struct tt_model {
     tt_shape shape;
     tt_ctx *ctx; /* borrowed */
     size_t act_bytes;
-    const unsigned char *weights; /* [N] act, borrowed */
-    tt_grad gradient;             /* [N] borrowed; empty: evaluation only */
-    int64_t B, T;                 /* largest micro-batch */
-    int stages;                   /* L + 2 */
-    tt_home *home;                /* [stages * TT_ROLES] owned */
+    tt_fp8 *fp8;            /* borrowed; NULL: not in FP8 */
+    unsigned char *weights; /* [N] act, borrowed */
+    tt_grad gradient;       /* [N] borrowed; empty: evaluation only */
+    int64_t B, T;           /* largest micro-batch */
+    int stages;             /* L + 2 */
+    tt_home *home;          /* [stages * TT_ROLES] owned */
     tt_layout layout;
     unsigned char *memory; /* [layout.bytes], the arena's */
 };
@@ -190,6 +201,19 @@ tt_pass tt_pass_make(const tt_model *model, const int32_t *token, int64_t B, int
 /* Makes it a training pass. */
 void tt_pass_train(tt_pass *pass, const int32_t *target, const int64_t *sample, uint64_t seed,
                    int64_t step, float scale, tt_loss *loss);
+
+/* ---- FP8: each does nothing where it is not the format ---- */
+
+/* After a layer has written a slot: keeps it for backward, and rounds it for the products. */
+void tt_pass_keep(tt_pass *pass, tt_slot slot, int stage);
+/* Before backward of a stage: what was kept, as act again. */
+void tt_pass_restore(tt_pass *pass, int stage);
+/* Will products round this gradient? Then they need one of their own. */
+bool tt_pass_rounds_gradient(const tt_pass *pass);
+/* dy[M,width] act inout, of a linear layer whose output is `slot`: rounded for the products. */
+void tt_pass_round_gradient(tt_pass *pass, void *dy, tt_slot slot, int stage);
+/* After the weights have changed: rounds those that products of blocks read. */
+void tt_model_round_weights(tt_model *model, const tt_apply *a, int stage);
 
 /* Addresses. */
 void *tt_pass_slot(const tt_pass *pass, tt_slot slot, int stage);         /* [M,width] act */

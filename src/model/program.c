@@ -9,6 +9,7 @@
 
 #include "model_impl.h"
 #include "tutti/base/narrow.h"
+#include "tutti/numerics/fp8.h"
 
 #define NO_SLOT TT_NO_SLOT
 #define NO_ROLE TT_ROLES, TT_ROLES
@@ -108,6 +109,18 @@ static bool slot_saved(tt_slot slot)
     return false;
 }
 
+bool tt_slot_rounded(tt_slot slot)
+{
+    for (int p = 0; p < PROGRAMS; p++) {
+        for (int i = 0; i < programs[p].length; i++) {
+            if (programs[p].apply[i].in == slot && tt_layers[programs[p].apply[i].layer].fp8) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
 /* The layer that writes the slot within a block or the crown; NULL: the slot comes from outside. */
 static const tt_layer *slot_writer(tt_slot slot)
 {
@@ -129,32 +142,78 @@ static tt_span place(tt_layout *layout, size_t bytes, int64_t copies)
     return span;
 }
 
+/* Exponents of x[B*T, width] in FP8. */
+static int64_t exponents(const tt_fp8 *fp8, int64_t B, int64_t T, int64_t width)
+{
+    return fp8->recipe == TT_FP8_MXFP8 ? tt_mul(tt_mul(B, T), tt_fp8_blocks(width, TT_FP8_MX)) : B;
+}
+
+/* In FP8: codes for backward, exponents for whoever rounds. */
+static void place_fp8(tt_layout *layout, const tt_shape *shape, tt_slot slot, int64_t B, int64_t T,
+                      bool kept, const tt_fp8 *fp8)
+{
+    const int64_t width = tt_slot_width(shape, slot), copies = kept ? shape->L : 1;
+    if (kept) {
+        layout->code[slot] = place(layout, tt_bytes(tt_mul(tt_mul(B, T), width), 1), copies);
+    }
+    if (kept || tt_slot_rounded(slot)) {
+        layout->exponent[slot] = place(layout, tt_bytes(exponents(fp8, B, T, width), 1), copies);
+    }
+}
+
+/* Exponents of the largest weight of a block, or of the widest gradient. */
+static int64_t spare_exponents(const tt_shape *shape, int64_t B, int64_t T, const tt_fp8 *fp8)
+{
+    const int64_t wide = buffer_width(shape, TT_BUF_WIDE);
+    const int64_t weight = tt_mul(tt_max(wide, shape->C), tt_fp8_blocks(shape->C, TT_FP8_MX));
+    const int64_t turned = tt_mul(shape->C, tt_fp8_blocks(wide, TT_FP8_MX));
+    return tt_max(tt_max(weight, turned), exponents(fp8, B, T, tt_max(wide, shape->C)));
+}
+
 void tt_layout_make(tt_layout *layout, const tt_shape *shape, int64_t B, int64_t T,
-                    size_t act_bytes, bool backward)
+                    size_t act_bytes, bool backward, const tt_fp8 *fp8)
 {
     int64_t M = tt_mul(B, T);
     *layout = (tt_layout){0};
     for (int slot = 0; slot < TT_SLOTS; slot++) {
         /* One copy per stage that reads it; the stream is read by the blocks and the crown. */
         int64_t readers = slot == TT_X ? shape->L + 1 : shape->L;
-        int64_t copies = backward && slot_saved(slot) ? readers : 1;
+        const bool saved = backward && slot_saved(slot);
+        int64_t copies = saved ? readers : 1;
         const tt_layer *writer = slot_writer(slot);
         int64_t stats = writer != NULL && writer->stats != NULL ? writer->stats(shape, B, T) : 0;
         layout->slot[slot] =
-            place(layout, tt_bytes(tt_mul(M, tt_slot_width(shape, slot)), act_bytes), copies);
+            place(layout, tt_bytes(tt_mul(M, tt_slot_width(shape, slot)), act_bytes),
+                  fp8 != NULL ? 1 : copies);
         layout->stats[slot] = place(layout, tt_bytes(stats, sizeof(float)), copies);
+        if (fp8 != NULL) {
+            place_fp8(layout, shape, slot, B, T, saved, fp8);
+        }
     }
     for (int buffer = 0; backward && buffer < TT_BUFFERS; buffer++) {
         int64_t count = tt_mul(M, buffer_width(shape, buffer));
         layout->gradient[buffer] = place(layout, tt_bytes(count, act_bytes), 1);
     }
+    if (fp8 != NULL) {
+        layout->spare = place(layout, tt_bytes(spare_exponents(shape, B, T, fp8), 1), 1);
+    }
 }
 
 size_t tt_model_activation_bytes(const tt_shape *shape, int64_t B, int64_t T, size_t act_bytes,
-                                 bool backward)
+                                 bool backward, const tt_fp8 *fp8, size_t *kept)
 {
     tt_layout layout;
-    tt_layout_make(&layout, shape, B, T, act_bytes, backward);
+    tt_layout_make(&layout, shape, B, T, act_bytes, backward, fp8);
+    for (int slot = 0; kept != NULL && slot < TT_SLOTS; slot++) {
+        const tt_span *spans[] = {&layout.slot[slot], &layout.stats[slot], &layout.code[slot],
+                                  &layout.exponent[slot]};
+        *kept = slot == 0 ? 0 : *kept;
+        for (int i = 0; i < 4; i++) {
+            const bool waits = spans[i]->copies > 1 || layout.code[slot].bytes > 0;
+            *kept +=
+                waits && (i > 0 || fp8 == NULL) ? tt_bytes(spans[i]->copies, spans[i]->bytes) : 0;
+        }
+    }
     return layout.bytes;
 }
 

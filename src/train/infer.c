@@ -64,7 +64,8 @@ static tt_code allocate(tt_infer *infer, int threads, tt_err *err)
     const tt_blueprint *p = &infer->print;
     const int64_t T = p->shape.T;
     const size_t weights = tt_bytes(p->params.total, p->act_bytes);
-    const size_t acts = tt_model_activation_bytes(&p->shape, infer->B, T, p->act_bytes, false);
+    const size_t acts = tt_model_activation_bytes(&p->shape, infer->B, T, p->act_bytes, false,
+                                                  tt_blueprint_fp8(&infer->print), NULL);
     const size_t scratch = p->plan.bytes[TT_MEM_WORKSPACE], packed = p->plan.bytes[TT_MEM_PACKED];
     TT_TRY(tt_arena_open(
         &infer->arena, "model",
@@ -73,7 +74,8 @@ static tt_code allocate(tt_infer *infer, int threads, tt_err *err)
     infer->ctx = tt_kernels_ctx(&infer->print.ops, &infer->print.guarded, threads,
                                 tt_arena_take(&infer->arena, scratch), scratch);
     TT_TRY(tt_model_open(&infer->model, &p->shape, &p->params, &infer->ctx, infer->weights, NULL,
-                         infer->B, T, &infer->arena, packed > 0 ? &infer->arena : NULL, err));
+                         tt_blueprint_fp8(&infer->print), infer->B, T, &infer->arena,
+                         packed > 0 ? &infer->arena : NULL, err));
 out:
     return rc;
 }

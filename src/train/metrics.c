@@ -273,6 +273,11 @@ tt_code tt_metrics_step(tt_metrics *metrics, const tt_trainer *t, const tt_recor
     if (digests) {
         tt_text_add(&line, "\"digest\": \"%016" PRIx64 "\", ", digests->weights);
     }
+    if (t->print.fp8.sites > 0) {
+        tt_text_add(&line, "\"fp8_amax\": ");
+        tt_fp8_text(&t->print.fp8, &line);
+        tt_text_add(&line, ", ");
+    }
     tt_text_add(&line,
                 "\"step_ms\": %.3f, \"tokens_per_s\": %.1f, \"mfu\": %.4f, \"comm_ms\": %.3f, "
                 "\"comm_exposed_ms\": %.3f, \"comm_calls\": %lld, \"comm_bytes\": %lld, "

@@ -40,8 +40,10 @@ static void make_plan(tt_blueprint *p, int ranks, int threads)
         plan->bytes[TT_MEM_GRADIENTS] += tt_arena_cost(tt_bytes(p->params.count, sizeof(int64_t)));
     }
     plan->bytes[TT_MEM_OPTIMIZER] = 3 * tt_arena_cost(tt_bytes(p->shard.elements, sizeof(float)));
+    const tt_fp8 *fp8 = tt_blueprint_fp8(p);
     plan->bytes[TT_MEM_ACTIVATIONS] =
-        tt_model_activation_bytes(&p->shape, B, T, p->act_bytes, true);
+        tt_model_activation_bytes(&p->shape, B, T, p->act_bytes, true, fp8, &plan->kept) +
+        (fp8 != NULL ? tt_arena_cost(tt_fp8_bytes(fp8)) : 0);
     plan->bytes[TT_MEM_WORKSPACE] =
         tt_arena_cost(tt_kernels_workspace(&p->ops, &p->guarded, &extents, threads));
     plan->bytes[TT_MEM_BATCH] = tt_arena_cost(tt_batch_bytes(B, T));
@@ -61,7 +63,7 @@ static void make_plan(tt_blueprint *p, int ranks, int threads)
         plan->wire_calls = tt_mul(p->buckets.count, gather ? 2 : 1) + 2;
         plan->wire_bytes =
             tt_count(tt_bytes(N, p->grad_bytes) + (gather ? tt_bytes(N, p->act_bytes) : 0) +
-                     tt_bytes(TT_STEP_SUMS + TT_STEP_MAXIMA, sizeof(double)));
+                     tt_bytes(TT_STEP_SUMS + TT_STEP_MAXIMA + p->fp8.sites, sizeof(double)));
     }
 }
 
@@ -78,7 +80,8 @@ tt_code tt_blueprint_make(tt_blueprint *p, const tt_config *config, int64_t data
                           int ranks, int threads, const char *isa, tt_err *err)
 {
     tt_code rc = TT_OK;
-    const tt_format format = (tt_format)tt_format_find(config->precision.compute);
+    const bool fp8 = strcmp(config->precision.compute, "fp8") == 0;
+    const tt_format format = fp8 ? TT_BF16 : (tt_format)tt_format_find(config->precision.compute);
     memset(p, 0, sizeof *p);
     p->config = *config;
     p->act_bytes = tt_formats[format].bytes;
@@ -87,6 +90,9 @@ tt_code tt_blueprint_make(tt_blueprint *p, const tt_config *config, int64_t data
     TT_TRY(tt_split_resolve(&p->split, config->batch.sequences, config->batch.micro,
                             config->batch.accumulate, ranks, err));
     fill_in(p);
+    if (fp8) {
+        tt_fp8_make(&p->fp8, &p->config, &p->shape);
+    }
     TT_TRY(tt_optim_check(&p->config, err));
     TT_TRY(tt_params_make(&p->params, &p->shape, err));
     TT_TRY(tt_buckets_make(&p->buckets, p->params.stage_end, p->params.stages,
@@ -120,6 +126,10 @@ static void memory_text(const tt_blueprint *p, tt_text *out)
         if (i == TT_MEM_GRADIENTS && p->config.run.exact) {
             tt_human_bytes((double)p->params.total * (sizeof(int64_t) - sizeof(float)), size);
             tt_text_add(out, "   (exact mode: 8 bytes a parameter, not 4; %s more)", size);
+        }
+        if (i == TT_MEM_ACTIVATIONS) {
+            tt_human_bytes((double)p->plan.kept, size);
+            tt_text_add(out, "   (%s of them wait for backward)", size);
         }
         tt_text_add(out, "\n");
     }

@@ -46,6 +46,9 @@ static void clear_gradient(tt_trainer *t)
     if (t->gradient.lost != NULL) {
         memset(t->gradient.lost, 0, tt_bytes(params->count, sizeof(int64_t)));
     }
+    if (t->print.fp8.sites > 0) {
+        tt_fp8_clear(&t->print.fp8);
+    }
 }
 
 static void update_shard(tt_trainer *t, double lr, double grad_scale)
@@ -67,9 +70,21 @@ static tt_code finish_record(tt_trainer *t, double start, const tt_wire *wire, t
                              tt_err *err)
 {
     const tt_plan *plan = &t->print.plan;
-    double most[TT_STEP_MAXIMA] = {tt_seconds() - start, t->world->wire.seconds - wire->seconds,
-                                   (double)tt_rss()};
-    tt_code rc = tt_max_f64(t->world, most, TT_STEP_MAXIMA, err);
+    tt_fp8 *fp8 = tt_blueprint_fp8(&t->print);
+    double *most = t->maxima;
+    most[0] = tt_seconds() - start;
+    most[1] = t->world->wire.seconds - wire->seconds;
+    most[2] = (double)tt_rss();
+    for (int i = 0; fp8 != NULL && i < fp8->sites; i++) {
+        most[TT_STEP_MAXIMA + i] = (double)fp8->amax[i];
+    }
+    tt_code rc = tt_max_f64(t->world, most, TT_STEP_MAXIMA + t->print.fp8.sites, err);
+    for (int i = 0; fp8 != NULL && i < fp8->sites; i++) {
+        fp8->amax[i] = (float)most[TT_STEP_MAXIMA + i];
+    }
+    if (fp8 != NULL && !record->skipped) {
+        tt_fp8_push(fp8, t->progress.updates);
+    }
     double seconds = fmax(most[0], 1e-9);
     record->step_ms = 1e3 * seconds;
     record->tokens_per_s = (double)record->tokens / seconds;

@@ -124,7 +124,16 @@ static tt_code allocate(tt_trainer *t, tt_err *err)
     tt_batch_place(
         &t->batch, p->split.micro, p->shape.T,
         tt_arena_take(&t->arena[TT_MEM_BATCH], tt_batch_bytes(p->split.micro, p->shape.T)));
-    TT_TRY(tt_model_open(&t->model, &p->shape, &p->params, &t->ctx, t->weights, &t->gradient,
+    tt_fp8 *fp8 = tt_blueprint_fp8(&t->print);
+    if (fp8 != NULL) {
+        tt_fp8_place(fp8, tt_arena_take(&t->arena[TT_MEM_ACTIVATIONS], tt_fp8_bytes(fp8)));
+    }
+    t->maxima = tt_alloc(TT_STEP_MAXIMA + p->fp8.sites, sizeof *t->maxima, err);
+    if (t->maxima == NULL) {
+        rc = err->code;
+        goto out;
+    }
+    TT_TRY(tt_model_open(&t->model, &p->shape, &p->params, &t->ctx, t->weights, &t->gradient, fp8,
                          p->split.micro, p->shape.T, &t->arena[TT_MEM_ACTIVATIONS],
                          p->config.memory.pack_weights ? &t->arena[TT_MEM_PACKED] : NULL, err));
     TT_TRY(make_segments(t, err));
@@ -211,6 +220,7 @@ void tt_trainer_close(tt_trainer *t)
     tt_model_close(t->model);
     tt_text_free(&t->past);
     free(t->segment);
+    free(t->maxima);
     tt_tokens_close(t->train_tokens);
     tt_tokens_close(t->valid_tokens);
     for (int i = 0; i < TT_MEM_COMPONENTS; i++) {

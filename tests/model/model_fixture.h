@@ -16,6 +16,8 @@
 enum { FIXTURE_THREADS = 3 };
 
 typedef struct fixture {
+    tt_fp8 fp8;
+    void *remembered; /* its memory */
     tt_shape shape;
     tt_params params;
     tt_ops ops, guarded;
@@ -61,11 +63,24 @@ static inline void fixture_publish(fixture *f)
     tt_model_pack(f->model);
 }
 
-static inline void fixture_open(fixture *f, const tt_shape *shape, tt_format format,
-                                const char *isa, int64_t B, int64_t T, bool backward)
+/* fp8: recipe and format of backward, NULL: not FP8. */
+static inline void fixture_open_fp8(fixture *f, const tt_shape *shape, tt_format format,
+                                    const char *isa, int64_t B, int64_t T, bool backward,
+                                    const tt_fp8 *fp8)
 {
     tt_err err = {0};
     *f = (fixture){.shape = *shape, .B = B, .T = T};
+    if (fp8 != NULL) {
+        tt_config config;
+        tt_config_preset(&config);
+        tt_fp8_make(&f->fp8, &config, shape);
+        f->fp8.recipe = fp8->recipe;
+        f->fp8.backward = fp8->backward;
+        f->fp8.history = fp8->history;
+        f->remembered = must(tt_alloc(tt_count(tt_fp8_bytes(&f->fp8)), 1, &err));
+        tt_fp8_place(&f->fp8, f->remembered);
+    }
+    tt_fp8 *used = fp8 != NULL ? &f->fp8 : NULL;
     ck_assert_msg(tt_params_make(&f->params, shape, &err) == TT_OK, "%s", err.text);
     ck_assert_msg(tt_kernels_select(&f->ops, &f->guarded, format, isa, &err) == TT_OK, "%s",
                   err.text);
@@ -74,7 +89,7 @@ static inline void fixture_open(fixture *f, const tt_shape *shape, tt_format for
     size_t scratch =
         tt_kernels_workspace(&f->ops, guard ? &f->guarded : NULL, &extents, FIXTURE_THREADS);
     size_t act = tt_formats[format].bytes;
-    size_t bytes = tt_model_activation_bytes(shape, B, T, act, backward);
+    size_t bytes = tt_model_activation_bytes(shape, B, T, act, backward, used, NULL);
     ck_assert_int_eq(tt_arena_open(&f->arena, "test", bytes + tt_arena_cost(scratch), &err), TT_OK);
     size_t packed = backward ? tt_model_packed_bytes(shape, &f->params, &f->ops) : 0;
     ck_assert_int_eq(tt_arena_open(&f->packed, "packed", packed, &err), TT_OK);
@@ -107,16 +122,23 @@ static inline void fixture_open(fixture *f, const tt_shape *shape, tt_format for
         f->sample[b] = 1000 + 17 * b;
     }
     ck_assert_int_eq(tt_model_open(&f->model, shape, &f->params, &f->ctx, f->weights,
-                                   backward ? GRAD(f->gradient) : NULL, B, T, &f->arena,
+                                   backward ? GRAD(f->gradient) : NULL, used, B, T, &f->arena,
                                    backward ? &f->packed : NULL, &err),
                      TT_OK);
     ck_assert_uint_eq(f->packed.used, packed);
     fixture_publish(f);
 }
 
+static inline void fixture_open(fixture *f, const tt_shape *shape, tt_format format,
+                                const char *isa, int64_t B, int64_t T, bool backward)
+{
+    fixture_open_fp8(f, shape, format, isa, B, T, backward, NULL);
+}
+
 static inline void fixture_close(fixture *f)
 {
     tt_model_close(f->model);
+    free(f->remembered);
     free(f->sample);
     free(f->target);
     free(f->token);

@@ -77,15 +77,16 @@ static void second_open(second *s, fixture *f, bool keep)
     f->ops.gemm_nn = form_gemm_nn;
     packs = used = bare = 0;
     *s = (second){0};
-    ck_assert_int_eq(tt_arena_open(&s->arena, "test",
-                                   tt_model_activation_bytes(&f->shape, f->B, f->T, act, true),
-                                   &err),
-                     TT_OK);
+    ck_assert_int_eq(
+        tt_arena_open(&s->arena, "test",
+                      tt_model_activation_bytes(&f->shape, f->B, f->T, act, true, NULL, NULL),
+                      &err),
+        TT_OK);
     ck_assert_int_eq(tt_arena_open(&s->packed, "packed",
                                    tt_model_packed_bytes(&f->shape, &f->params, &f->ops), &err),
                      TT_OK);
     ck_assert_int_eq(tt_model_open(&s->model, &f->shape, &f->params, &f->ctx, f->weights,
-                                   GRAD(f->gradient), f->B, f->T, &s->arena,
+                                   GRAD(f->gradient), NULL, f->B, f->T, &s->arena,
                                    keep ? &s->packed : NULL, &err),
                      TT_OK);
 }

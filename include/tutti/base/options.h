@@ -53,6 +53,11 @@ typedef struct tt_config {
         char loss_scale[TT_NAME]; /* none */
     } precision;
     struct {
+        char recipe[TT_NAME];   /* current | delayed | mxfp8 */
+        char backward[TT_NAME]; /* bf16 | e5m2 */
+        int64_t history, margin;
+    } fp8;
+    struct {
         int64_t zero;            /* 0 | 1 */
         char recompute[TT_NAME]; /* none */
         bool pack_weights;

@@ -24,6 +24,7 @@
 #include "tutti/base/memory.h"
 #include "tutti/base/status.h"
 #include "tutti/kernels/kernels.h"
+#include "tutti/model/fp8.h"
 #include "tutti/model/params.h"
 
 typedef struct tt_loss { /* a pair until printed */
@@ -36,9 +37,11 @@ double tt_loss_mean(const tt_loss *loss);
 
 typedef struct tt_model tt_model;
 
-/* Bytes of activations for micro-batches of B sequences of T tokens, with and without backward. */
+/* Bytes of activations for micro-batches of B sequences of T tokens, with and without backward; fp8
+ * NULL: in another format. *kept (NULL: not wanted) is what of it waits for backward, a copy for each
+ * stage. */
 size_t tt_model_activation_bytes(const tt_shape *shape, int64_t B, int64_t T, size_t act_bytes,
-                                 bool backward);
+                                 bool backward, const tt_fp8 *fp8, size_t *kept);
 /* Bytes of the packed forms of all matrices that matmuls read; 0: these kernels have none. */
 size_t tt_model_packed_bytes(const tt_shape *shape, const tt_params *params, const tt_ops *ops);
 /* Scratch extents for tt_kernels_workspace; packed: the model will keep weights packed. */
@@ -48,16 +51,17 @@ tt_extents tt_model_extents(const tt_shape *shape, int64_t B, int64_t T, bool pa
  * included) + 6 * L * C * T. */
 double tt_model_flops_per_token(const tt_shape *shape, const tt_params *params);
 
-/* weights[N] act, borrowed; gradient[N], with lost[params->count], borrowed, NULL for evaluation only;
+/* weights[N] act, borrowed, and in FP8 rounded in place by tt_model_pack; gradient[N], with lost[params->count], borrowed, NULL for evaluation only;
  * ctx borrowed; activations are taken from arena. With `packed`, an arena too, packed forms are kept
  * and taken from it, and tt_model_pack comes before the first pass; NULL: each matmul packs for
- * itself. */
+ * itself. fp8 is borrowed; NULL: the format is not FP8. */
 tt_code tt_model_open(tt_model **model, const tt_shape *shape, const tt_params *params, tt_ctx *ctx,
-                      const void *weights, const tt_grad *gradient, int64_t B, int64_t T,
+                      void *weights, const tt_grad *gradient, tt_fp8 *fp8, int64_t B, int64_t T,
                       tt_arena *arena, tt_arena *packed, tt_err *err);
 void tt_model_close(tt_model *model);
 
-/* Packs the weights as they are now; does nothing in a model that keeps none packed. */
+/* Makes of the weights as they are now what the matmuls read: in FP8 rounds them, then packs those that
+ * are kept packed. */
 void tt_model_pack(tt_model *model);
 
 typedef void (*tt_grad_ready)(void *user, int stage); /* stage's gradient is final */

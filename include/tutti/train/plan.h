@@ -15,6 +15,7 @@
 #include "tutti/data/batch.h"
 #include "tutti/dist/cut.h"
 #include "tutti/kernels/kernels.h"
+#include "tutti/model/fp8.h"
 #include "tutti/model/params.h"
 
 /* The components of memory, in the order in which they are printed. */
@@ -38,6 +39,7 @@ enum { TT_STEP_SUMS = 2 * TT_EXACT_WORDS + 4, TT_STEP_MAXIMA = 3 };
 typedef struct tt_plan {
     size_t bytes[TT_MEM_COMPONENTS]; /* of this rank */
     size_t total;                    /* sum of bytes */
+    size_t kept;                     /* of activations: what waits for backward */
     int ranks, threads;
     int64_t parameters;      /* trained, without gaps */
     int64_t tokens_per_step; /* positions, S * T */
@@ -56,6 +58,7 @@ typedef struct tt_blueprint {
     tt_shard shard; /* what the rank's optimizer holds */
     tt_shard cut;   /* the rank's pieces, whatever the ZeRO stage: for sums and saving */
     tt_ops ops, guarded;
+    tt_fp8 fp8; /* no sites: the format is another */
     size_t act_bytes;
     size_t grad_bytes; /* of an element of the gradient: 4, or 8 in exact mode */
     tt_plan plan;
@@ -66,6 +69,12 @@ typedef struct tt_blueprint {
 tt_code tt_blueprint_make(tt_blueprint *print, const tt_config *config, int64_t data_vocab,
                           int rank, int ranks, int threads, const char *isa, tt_err *err);
 void tt_blueprint_free(tt_blueprint *print);
+
+/* What the model is told of FP8; NULL: it is not the format. Borrowed from the blueprint. */
+static inline tt_fp8 *tt_blueprint_fp8(tt_blueprint *print)
+{
+    return print->fp8.sites > 0 ? &print->fp8 : NULL;
+}
 
 /* Threads of a rank: run.threads, or OMP_NUM_THREADS, or `fill`. */
 int tt_threads_choose(const tt_config *config, int fill);

@@ -55,6 +55,7 @@ typedef struct tt_trainer {
     tt_model *model; /* owned */
     tt_reduce reduce;
     tt_progress progress;
+    double *maxima;    /* [TT_STEP_MAXIMA + fp8.sites] owned: what ranks compare in a step */
     tt_text past;      /* owned: arithmetics before that of now (train/arithmetic.h) */
     double peak_flops; /* measured at start, all ranks together */
     int64_t
