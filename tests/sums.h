@@ -8,6 +8,9 @@
 /* FP32 accumulators at a float pointer as a tt_grad, alive to the end of the block; NULL stays NULL. */
 #define GRAD(at) ((at) != NULL ? &(tt_grad){.sum = (at)} : NULL)
 
+/* FP32 masters at a float pointer, alive to the end of the block. */
+#define FULL(at) (&(tt_master){.kind = TT_MASTER_FP32, .full = (at)})
+
 /* The sum of squares of x[n], as the table's kernel computes it. */
 static inline double squares_of(tt_ctx *ctx, const float *x, int64_t n)
 {

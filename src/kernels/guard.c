@@ -321,11 +321,13 @@ static void guard_sum_squares(tt_ctx *ctx, tt_exact *sum, const tt_grad *g, int6
     after(ctx, "sum_squares", SPANS(s));
 }
 
-static void guard_adamw(tt_ctx *ctx, float *master, float *m, float *v, void *w, const tt_grad *g,
-                        int64_t n, const tt_adamw *step)
+static void guard_adamw(tt_ctx *ctx, const tt_master *master, float *m, float *v, void *w,
+                        const tt_grad *g, int64_t n, const tt_adamw *step)
 {
     size_t act = act_size(ctx);
-    span s[] = {OUT(w, act, n), GRAD(g, n), IN(step, sizeof *step, 1)};
+    void *rounded = master->kind == TT_MASTER_FP32 ? w : NULL; /* else inout */
+    span s[] = {OUT(rounded, act, n), GRAD(g, n), IN(step, sizeof *step, 1),
+                IN(master, sizeof *master, 1)};
     before(ctx, SPANS(s));
     ctx->base->adamw(ctx, master, m, v, w, g, n, step);
     after(ctx, "adamw", SPANS(s));

@@ -136,8 +136,8 @@ TIMED(embed_grad,
       (ctx, gwte, gwpe, dx, token, B, T, C, drop), 0)
 
 TIMED(adamw,
-      (tt_ctx * ctx, float *master, float *m, float *v, void *w, const tt_grad *g, int64_t n,
-       const tt_adamw *step),
+      (tt_ctx * ctx, const tt_master *master, float *m, float *v, void *w, const tt_grad *g,
+       int64_t n, const tt_adamw *step),
       (ctx, master, m, v, w, g, n, step), 0)
 
 TIMED(sum_squares, (tt_ctx * ctx, tt_exact *sum, const tt_grad *g, int64_t n), (ctx, sum, g, n), 0)

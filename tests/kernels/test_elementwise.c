@@ -258,7 +258,7 @@ static void adamw_cases(rig *r)
                              .correction2 = (float)c2,
                              .grad_scale = (float)scale};
             float *g = rig_floats(r, n, 3);
-            r->ops.adamw(&r->ctx, master, m, v, w, GRAD(g), n, &step);
+            r->ops.adamw(&r->ctx, FULL(master), m, v, w, GRAD(g), n, &step);
             for (int64_t k = 0; k < n; k++) {
                 double grad = (double)g[k] * scale;
                 p_[k] *= 1 - lr * decay;
@@ -307,12 +307,12 @@ static void subnormal_cases(rig *r)
     r->ops.to_act(&r->ctx, code, tiny, N);
     r->ops.from_act(&r->ctx, back, code, N);
     ck_assert_mem_eq(back, tiny, N * sizeof *tiny); /* conversions keep them */
-    r->ops.adamw(&r->ctx, master, m, v, code, GRAD(tiny), N, &step);
+    r->ops.adamw(&r->ctx, FULL(master), m, v, code, GRAD(tiny), N, &step);
     ck_assert(all_zero(m, N)); /* operands count as 0 */
     for (int i = 0; i < N; i++) {
         tiny[i] = 1e-20f;
     }
-    r->ops.adamw(&r->ctx, master, m, v, code, GRAD(tiny), N, &step);
+    r->ops.adamw(&r->ctx, FULL(master), m, v, code, GRAD(tiny), N, &step);
     ck_assert(all_zero(v, N)); /* the square is subnormal, and 0 */
     free(tiny), free(back), free(master), free(m), free(v), free(code);
 }

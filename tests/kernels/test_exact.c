@@ -465,7 +465,7 @@ static void readers(rig *r)
         for (int k = 0; k < 2; k++) {
             state[k] = rig_copy(start, (size_t)(3 * n) * sizeof *g);
             w[k] = rig_acts(r, n);
-            r->ops.adamw(&r->ctx, state[k], state[k] + n, state[k] + 2 * n, w[k],
+            r->ops.adamw(&r->ctx, FULL(state[k]), state[k] + n, state[k] + 2 * n, w[k],
                          k == 0 ? &fixed : GRAD(g), n, &update);
         }
         ck_assert_mem_eq(state[0], state[1], (size_t)(3 * n) * sizeof *g);

@@ -54,8 +54,9 @@ static void norm_that_reads_its_output(tt_ctx *ctx, void *y, float *mean, float 
     memset(rstd, 0, (size_t)M * sizeof *rstd);
 }
 
-static void adamw_that_scales_the_gradient(tt_ctx *ctx, float *master, float *m, float *v, void *w,
-                                           const tt_grad *g, int64_t n, const tt_adamw *step)
+static void adamw_that_scales_the_gradient(tt_ctx *ctx, const tt_master *master, float *m, float *v,
+                                           void *w, const tt_grad *g, int64_t n,
+                                           const tt_adamw *step)
 {
     (void)ctx, (void)master, (void)m, (void)v, (void)step;
     memset(w, 0, (size_t)n * sizeof(float));
@@ -120,7 +121,7 @@ START_TEST(a_changed_input_is_seen)
     for (int i = 0; i < 7; i++) {
         g[i] = 1;
     }
-    r.ops.adamw(&r.ctx, state, state, state, w, GRAD(g), 7, &step);
+    r.ops.adamw(&r.ctx, FULL(state), state, state, w, GRAD(g), 7, &step);
     ck_assert_str_eq(seen_what, "changes its input (g)->sum");
     rig_close(&r);
 }

@@ -305,8 +305,8 @@ static void flat(rig *r)
         r->ctx.threads = 1 + k;
         int64_t cut = k == 0 ? N : 129; /* not at the end of a block */
         for (int64_t i = 0; i < N; i += cut) {
-            r->ops.adamw(&r->ctx, state[k][0] + i, state[k][1] + i, state[k][2] + i, at(r, w[k], i),
-                         GRAD(g + i), cut < N - i ? cut : N - i, &update);
+            r->ops.adamw(&r->ctx, FULL(state[k][0] + i), state[k][1] + i, state[k][2] + i,
+                         at(r, w[k], i), GRAD(g + i), cut < N - i ? cut : N - i, &update);
         }
         ck_assert(squares_of(&r->ctx, g, N) == sum);
     }

@@ -8,7 +8,7 @@
 
 #include "rig.h"
 
-enum { B = 2, T = 37, M = B * T, C = 83, V = 50, OUTS = 12 };
+enum { B = 2, T = 37, M = B * T, C = 83, V = 50, OUTS = 15 };
 
 typedef struct output {
     void *data;
@@ -51,7 +51,17 @@ static int run(rig *r, output *out)
     r->ops.norm_grad(ctx, dx, GRAD(ggain), GRAD(gbias), y, x, gain, mean, rstd, M, C, T);
     r->ops.residual_grad(ctx, x, dx, B, T, C, &drop);
     r->ops.embed_grad(ctx, GRAD(gwte), GRAD(gwpe), x, token, B, T, C, &drop);
-    r->ops.adamw(ctx, state, second, square, w, GRAD(gwte), V * C, &update);
+    r->ops.adamw(ctx, FULL(state), second, square, w, GRAD(gwte), V * C, &update);
+    tt_bf16 *split = rig_copy(w, sizeof(tt_bf16) * V * C),
+            *none = rig_copy(w, sizeof(tt_bf16) * V * C);
+    uint16_t *low = rig_copy(w, sizeof(tt_bf16) * V * C); /* as good a rest as any */
+    const tt_master halves = {.kind = TT_MASTER_SPLIT, .low = low};
+    const tt_master rounded = {.kind = TT_MASTER_NONE,
+                               .stochastic = true,
+                               .key = tt_rng_key(1, TT_RNG_ROUND, 1),
+                               .first = 32};
+    r->ops.adamw(ctx, &halves, second, square, split, GRAD(gwte), V * C, &update);
+    r->ops.adamw(ctx, &rounded, second, square, none, GRAD(gwte), V * C, &update);
     double *numbers = rig_block(2 * sizeof *numbers);
     numbers[0] = tt_exact_value(&loss);
     numbers[1] = squares_of(ctx, gwte, V * C);
@@ -59,6 +69,9 @@ static int run(rig *r, output *out)
     take(out, &count, y, row);
     take(out, &count, dx, row);
     take(out, &count, w, sizeof(tt_bf16) * V * C);
+    take(out, &count, split, sizeof(tt_bf16) * V * C);
+    take(out, &count, low, sizeof(uint16_t) * V * C);
+    take(out, &count, none, sizeof(tt_bf16) * V * C);
     take(out, &count, mean, sizeof(float) * M);
     take(out, &count, rstd, sizeof(float) * M);
     take(out, &count, ggain, sums);

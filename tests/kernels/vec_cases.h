@@ -122,6 +122,30 @@ START_TEST(bf16)
 }
 END_TEST
 
+/* With their sign to words, and from words below 2^16; a float of the same bits may be a NaN. */
+START_TEST(halves)
+{
+    uint16_t half[LANES], back[LANES];
+    vec_bits words[PARTS];
+    bool right = true;
+    for (uint32_t first = 0; first < 1u << 16; first += LANES) {
+        for (uint32_t l = 0; l < LANES; l++) {
+            half[l] = (uint16_t)(first + l);
+        }
+        for (uint32_t p = 0; p < PARTS; p++) {
+            words[p] = vec_of_halves(half + p * VEC);
+            for (uint32_t l = 0; l < VEC; l++) {
+                right = right && words[p][l] == (uint32_t)(int16_t)half[p * VEC + l];
+            }
+            words[p] &= 0xffffu;
+        }
+        vec_to_halves(back, words);
+        right = right && memcmp(back, half, sizeof half) == 0;
+    }
+    ck_assert(right);
+}
+END_TEST
+
 /* Units in the last place between y and the exact value, which is a normal number. */
 static double ulps(float y, double exact)
 {
@@ -276,6 +300,7 @@ static TCase *vec_case(void)
     tcase_add_test(tests, operations);
     tcase_add_test(tests, lanes_keep_their_places);
     tcase_add_test(tests, bf16);
+    tcase_add_test(tests, halves);
     tcase_add_test(tests, bounds_over_all_floats);
     tcase_add_test(tests, ends_of_the_range);
     tcase_add_test(tests, gelu_of_any_number);

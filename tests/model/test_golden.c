@@ -117,7 +117,7 @@ static void replay(const golden *g, const char *isa, int64_t B)
             const tt_param *param = &f.params.param[i];
             tt_adamw constants = tt_adamw_step(&config, GOLDEN_LR, step + 1, param->decay, scale);
             int64_t at = param->offset;
-            f.ops.adamw(&f.ctx, f.master + at, m + at, v + at, (float *)f.weights + at,
+            f.ops.adamw(&f.ctx, FULL(f.master + at), m + at, v + at, (float *)f.weights + at,
                         GRAD(f.gradient + at), param->count, &constants);
         }
         tt_model_pack(f.model);

@@ -17,7 +17,8 @@ typedef enum tt_purpose {
     TT_RNG_SHUFFLE = 3, /* epoch permutation: round function of the bijection */
     TT_RNG_SAMPLE = 4,  /* generation: index = token */
     TT_RNG_SPLIT = 5,   /* which documents are held out */
-    TT_RNG_TEST = 6
+    TT_RNG_TEST = 6,
+    TT_RNG_ROUND = 7 /* rounding of weights: step = updates, index = flat element */
 } tt_purpose;
 
 typedef struct tt_key {

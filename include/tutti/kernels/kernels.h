@@ -123,6 +123,25 @@ typedef struct tt_epilogue {
     int64_t T;              /* tokens per sequence: row m is token m % T of sequence m / T */
 } tt_epilogue;
 
+/* What stands behind the weights of the optimizer: precision.master. */
+typedef enum tt_master_kind {
+    TT_MASTER_FP32,  /* an FP32 number, of which the weight is the rounding */
+    TT_MASTER_SPLIT, /* its lower half, of which the weight is the upper: numerics/bf16_weight.h */
+    TT_MASTER_NONE   /* nothing: the weight is rounded after each update */
+} tt_master_kind;
+
+/* The masters of n elements. Without one, element e of the flat vector is rounded stochastically by 16
+ * bits of word e / 2 % 4 of block e / 8 of stream 0, the lower ones where e is even: a function of
+ * (seed, update, element). */
+typedef struct tt_master {
+    tt_master_kind kind; /* SPLIT and NONE: where act is BF16 */
+    float *full;         /* [n] inout of FP32 (borrowed) */
+    uint16_t *low;       /* [n] inout of SPLIT (borrowed) */
+    bool stochastic;     /* of NONE; else the weight is the nearest, ties to even */
+    tt_key key;          /* of stochastic: tt_rng_key(seed, TT_RNG_ROUND, updates) */
+    int64_t first;       /* of stochastic: flat index of the first element */
+} tt_master;
+
 typedef struct tt_adamw {
     float lr, beta1, beta2, eps, weight_decay;
     float correction1, correction2; /* 1 - beta^t */
@@ -159,8 +178,9 @@ typedef struct tt_extents {
  * embed_grad     gwte[V,C], gwpe[T,C] += dropout mask applied to dx[M,C] act, in row order
  * sum_squares    sum inout += squares of g[n] (in), each as FP32, in chunks of 64 summed in FP64, the
  *                chunks exactly: the same for every cut of g at multiples of 64 elements
- * adamw          master[n], m[n], v[n] inout float; g[n] in, un-normalised, as FP32;
- *                w[n] out act = rounded master. decoupled decay, PyTorch's order of operations.
+ * adamw          master (tt_master), m[n], v[n] inout float; g[n] in, un-normalised, as FP32;
+ *                w[n] act = the new master, rounded: out, or inout where it is itself (part of) what is
+ *                updated. All computed in FP32. decoupled decay, PyTorch's order of operations.
  * to_act         y[n] out act = rounded x[n] float
  * from_act       y[n] out float = x[n] act
  * fp8_scale      exponent[rows*blocks] out: of every block of `size` neighbours in a row of x[rows,width]
@@ -214,8 +234,8 @@ typedef struct tt_extents {
        const int32_t *token, int64_t B, int64_t T, int64_t C, const tt_dropout *drop))             \
     X(sum_squares, void, (tt_ctx * ctx, tt_exact * sum, const tt_grad *g, int64_t n))              \
     X(adamw, void,                                                                                 \
-      (tt_ctx * ctx, float *master, float *m, float *v, void *w, const tt_grad *g, int64_t n,      \
-       const tt_adamw *step))                                                                      \
+      (tt_ctx * ctx, const tt_master *master, float *m, float *v, void *w, const tt_grad *g,       \
+       int64_t n, const tt_adamw *step))                                                           \
     X(to_act, void, (tt_ctx * ctx, void *y, const float *x, int64_t n))                            \
     X(from_act, void, (tt_ctx * ctx, float *y, const void *x, int64_t n))                          \
     X(fp8_scale, void,                                                                             \

@@ -6,7 +6,7 @@
  * compiler does not find by itself are the ISA's: isa/vec_avx2.h and isa/vec_avx512.h define them
  * and are included before this file; without one of them the portable definitions below serve.
  *
- * From the ISA: VEC, vec, vec_bits, vec_words, vec_doubles, and
+ * From the ISA: VEC, vec, vec_bits, vec_ints, vec_words, vec_doubles, and
  *     vec_fma(a, b, c)             a b + c, rounded once where the ISA has the instruction
  *     vec_max(a, b), vec_min(a, b) the greater, the smaller; b when one of them is NaN
  *     vec_sqrt(a)                  correctly rounded
@@ -14,6 +14,8 @@
  *     vec_kept(word, least, x)     word >= least ? x : 0, unsigned
  *     vec_of_bf16(x)               VEC codes as floats
  *     vec_to_bf16(y, part)         LANES floats as codes: nearest, ties to even, NaN quiet
+ *     vec_of_halves(x)             VEC 16-bit integers, with their sign, as words
+ *     vec_to_halves(y, part)       LANES words below 2^16 as 16-bit integers
  *     vec_to_doubles(v, low, high) the lower and the upper half of v
  *     vec_of_doubles(low, high)    the other way: the nearest floats
  *     vec_multiply(a, b)           64-bit products of the lower halves of the 64-bit elements
@@ -36,6 +38,7 @@ enum { LANES = 16 }; /* floats of a step; partial sums of a sum over a row */
 enum { VEC = 4 };
 typedef float vec __attribute__((vector_size(16)));
 typedef uint32_t vec_bits __attribute__((vector_size(16)));
+typedef int32_t vec_ints __attribute__((vector_size(16)));
 typedef uint64_t vec_words __attribute__((vector_size(16)));
 typedef double vec_doubles __attribute__((vector_size(16)));
 
@@ -88,6 +91,20 @@ static inline void vec_to_bf16(tt_bf16 *y, const vec *part)
 {
     for (int i = 0; i < LANES; i++) {
         y[i] = tt_bf16_of_f32(part[i / VEC][i % VEC]);
+    }
+}
+
+static inline vec_bits vec_of_halves(const uint16_t *x)
+{
+    int16_t halves __attribute__((vector_size(2 * VEC)));
+    memcpy(&halves, x, sizeof halves);
+    return __builtin_convertvector(halves, vec_bits);
+}
+
+static inline void vec_to_halves(uint16_t *y, const vec_bits *part)
+{
+    for (int i = 0; i < LANES; i++) {
+        y[i] = (uint16_t)part[i / VEC][i % VEC];
     }
 }
 

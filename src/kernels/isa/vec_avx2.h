@@ -10,6 +10,7 @@
 enum { VEC = 8 };
 typedef float vec __attribute__((vector_size(32)));
 typedef uint32_t vec_bits __attribute__((vector_size(32)));
+typedef int32_t vec_ints __attribute__((vector_size(32)));
 typedef uint64_t vec_words __attribute__((vector_size(32)));
 typedef double vec_doubles __attribute__((vector_size(32)));
 
@@ -68,6 +69,17 @@ static inline void vec_to_bf16(tt_bf16 *y, const vec *part)
     /* packing works within halves: a0 b0 a1 b1 */
     __m256i codes = _mm256_packus_epi32(vec_code_of(part[0]), vec_code_of(part[1]));
     _mm256_storeu_si256((void *)y, _mm256_permute4x64_epi64(codes, 0xd8));
+}
+
+static inline vec_bits vec_of_halves(const uint16_t *x)
+{
+    return (vec_bits)_mm256_cvtepi16_epi32(_mm_loadu_si128((const void *)x));
+}
+
+static inline void vec_to_halves(uint16_t *y, const vec_bits *part)
+{
+    __m256i halves = _mm256_packus_epi32((__m256i)part[0], (__m256i)part[1]);
+    _mm256_storeu_si256((void *)y, _mm256_permute4x64_epi64(halves, 0xd8));
 }
 
 static inline void vec_to_doubles(vec v, vec_doubles *low, vec_doubles *high)

@@ -21,6 +21,7 @@
 enum { VEC = 16 };
 typedef float vec __attribute__((vector_size(64)));
 typedef uint32_t vec_bits __attribute__((vector_size(64)));
+typedef int32_t vec_ints __attribute__((vector_size(64)));
 typedef uint64_t vec_words __attribute__((vector_size(64)));
 typedef double vec_doubles __attribute__((vector_size(64)));
 
@@ -77,6 +78,19 @@ static inline void vec_to_bf16(tt_bf16 *y, const vec *part)
         _mm512_mask_or_epi32(rounded, _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), bits, quiet);
     __m512i codes = _mm512_permutexvar_epi16((__m512i)upper, code);
     _mm256_storeu_si256((void *)y, _mm512_castsi512_si256(codes));
+}
+
+static inline vec_bits vec_of_halves(const uint16_t *x)
+{
+    return (vec_bits)((vec_ints)vec_of_bf16(x) >> 16);
+}
+
+static inline void vec_to_halves(uint16_t *y, const vec_bits *part)
+{
+    const vec_bits lower = {0x20000,  0x60004,  0xa0008,  0xe000c,
+                            0x120010, 0x160014, 0x1a0018, 0x1e001c};
+    __m512i halves = _mm512_permutexvar_epi16((__m512i)lower, (__m512i)part[0]);
+    _mm256_storeu_si256((void *)y, _mm512_castsi512_si256(halves));
 }
 
 static inline void vec_to_doubles(vec v, vec_doubles *low, vec_doubles *high)
