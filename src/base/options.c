@@ -101,6 +101,12 @@ const tt_option tt_options[] = {
     CHOICE(precision, compute, "bf16", "bf16|fp32|fp8", TT_TRAJECTORY,
            "format of weights and activations in matmuls"),
     CHOICE(precision, loss_scale, "none", "none", TT_TRAJECTORY, "factor on the loss in backward"),
+    CHOICE(
+        precision, master, "fp32", "fp32|split|none", TT_TRAJECTORY,
+        "what the optimizer keeps of the weights; split = the same numbers in 2 bytes a parameter "
+        "beside the BF16 weight, none = nothing"),
+    CHOICE(precision, rounding, "nearest", "nearest|stochastic", TT_TRAJECTORY,
+           "how weights without a master are rounded after an update"),
 
     CHOICE(fp8, recipe, "current", "current|delayed|mxfp8", TT_TRAJECTORY,
            "scales in FP8: of each sequence, of the last steps, or of every 32 numbers"),

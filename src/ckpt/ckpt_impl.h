@@ -1,8 +1,8 @@
 /* ckpt_impl.h: what the files of this layer share.
  *
  * h5.c hides HDF5 and MPI-IO behind tt_h5; catalog.c lists what a file holds; digest.c sums digests
- * of stored tensors, each rank a share; part.c makes the file beside; save.c, load.c, scan.c, report.c
- * and diff.c see only these.
+ * of stored tensors, each rank a share; piece.c moves the elements of pieces; part.c makes the file
+ * beside; save.c, load.c, scan.c, report.c and diff.c see only these.
  *
  * Invariant: nothing here trusts a file. Every HDF5 call is checked; a file that cannot be read is
  * TT_EWORLD, a file that is something else is TT_EUSER, and no call aborts. */
@@ -145,6 +145,20 @@ tt_code tt_check_group(const tt_catalog *catalog, tt_h5 *file, int at, tt_err *e
 /* What /digests holds for a scalar (of its 8 bytes) and for a text. */
 uint64_t tt_digest_scalar(const void *value);
 uint64_t tt_digest_text(const char *text);
+
+/* --- piece.c ---------------------------------------------------------------------------------- */
+
+/* *buffer: [TT_CKPT_CHUNK], the caller's to free, when a piece of the state has a form; else NULL. */
+tt_code tt_piece_buffer(const tt_state *state, float **buffer, tt_err *err);
+
+/* What a piece adds to its tensor's digest. */
+uint64_t tt_piece_digest(const tt_piece *piece, float *buffer);
+
+/* A piece to or from the tensor `name`. Independent, not collective. */
+tt_code tt_piece_write(tt_h5 *file, const char *name, const tt_piece *piece, float *buffer,
+                       tt_err *err);
+tt_code tt_piece_read(tt_h5 *file, const char *name, const tt_piece *piece, float *buffer,
+                      tt_err *err);
 
 /* --- part.c ----------------------------------------------------------------------------------- */
 

@@ -32,6 +32,7 @@ typedef struct load {
     int *which;    /* [tensors] entry of each row, -1: not wanted */
     int *checked;  /* [entries] entries whose digests are recomputed, `checks` of them */
     uint64_t *sum; /* [entries] */
+    float *buffer; /* of pieces with a form; NULL: there are none */
     int checks;
 } load;
 
@@ -151,6 +152,7 @@ static tt_code examine(load *l, tt_err *err)
 {
     tt_code rc = TT_OK;
     int hint = 0;
+    TT_TRY(tt_piece_buffer(l->state, &l->buffer, err));
     TT_TRY(tt_h5_open(l->path, l->path, &l->file, err));
     if (!l->params_only) {
         TT_TRY(tt_check_format(l->file, err));
@@ -208,8 +210,7 @@ static tt_code fill(const load *l, tt_err *err)
     for (int i = 0; i < l->state->tensors; i++) {
         const tt_tensor_row *row = &l->state->tensor[i];
         for (int p = 0; p < row->pieces && l->which[i] >= 0; p++) {
-            const tt_piece *piece = &row->piece[p];
-            TT_TRY(tt_h5_read(l->file, row->name, piece->first, piece->count, piece->data, err));
+            TT_TRY(tt_piece_read(l->file, row->name, &row->piece[p], l->buffer, err));
         }
     }
     for (int i = 0; i < l->state->scalars && !l->params_only; i++) {
@@ -238,5 +239,6 @@ out:
     free(l.which);
     free(l.checked);
     free(l.sum);
+    free(l.buffer);
     return rc;
 }

@@ -35,6 +35,7 @@ typedef struct save {
     int64_t step;
     uint64_t *digest;  /* [tensors] */
     uint64_t *covered; /* [tensors] elements of the pieces of all ranks; follows digest */
+    float *buffer;     /* of pieces with a form; NULL: there are none */
     int rank;
 } save;
 
@@ -52,7 +53,7 @@ static tt_code add_pieces(const save *s, tt_err *err)
         for (int p = 0; p < row->pieces; p++) {
             const tt_piece *piece = &row->piece[p];
             assert(piece->first >= 0 && piece->first + piece->count <= elements(row));
-            s->digest[i] += tt_digest32(piece->data, piece->first, piece->count);
+            s->digest[i] += tt_piece_digest(piece, s->buffer);
             s->covered[i] += (uint64_t)piece->count;
         }
     }
@@ -209,8 +210,7 @@ static tt_code write_pieces(const save *s, tt_h5 *file, tt_err *err)
             }
         }
         for (int p = 0; p < row->pieces; p++) {
-            const tt_piece *piece = &row->piece[p];
-            TT_TRY(tt_h5_write(file, row->name, piece->first, piece->count, piece->data, err));
+            TT_TRY(tt_piece_write(file, row->name, &row->piece[p], s->buffer, err));
         }
     }
 out:
@@ -331,7 +331,7 @@ tt_code tt_ckpt_save(tt_world *world, const char *path, const tt_state *state,
     s.part = part;
     s.digest = tt_alloc(2 * (int64_t)state->tensors, sizeof *s.digest, err);
     s.covered = s.digest != NULL ? s.digest + state->tensors : NULL;
-    rc = part == NULL || s.digest == NULL ? err->code : TT_OK;
+    rc = part == NULL || s.digest == NULL ? err->code : tt_piece_buffer(state, &s.buffer, err);
     TT_TRY(tt_agree(world, rc, err));
     TT_TRY(add_pieces(&s, err));
     made = true;
@@ -344,6 +344,7 @@ out:
     if (rc != TT_OK && made && rank == 0) {
         unlink(part);
     }
+    free(s.buffer);
     free(s.digest);
     free(part);
     return rc;

@@ -7,6 +7,7 @@
 #include "tutti/base/narrow.h"
 #include "tutti/base/threads.h"
 #include "tutti/ckpt/ckpt.h"
+#include "tutti/numerics/bf16_weight.h"
 #include "tutti/train/state.h"
 
 #include "train/train_impl.h"
@@ -26,6 +27,11 @@ static tt_code read_config(tt_infer *infer, const char *checkpoint, int override
     config->batch.accumulate = 1;
     config->batch.sequences = 0;
     config->memory.zero = 0;
+    if (strcmp(config->precision.compute, "bf16") !=
+        0) { /* read in another format than trained in */
+        strcpy(config->precision.master, "fp32");
+        strcpy(config->precision.rounding, "nearest");
+    }
 out:
     tt_text_free(&text);
     tt_text_free(&tokenizer);
@@ -44,12 +50,20 @@ static tt_code load_weights(tt_infer *infer, tt_world *world, const char *checkp
     rc = tt_arena_open(&full, "weights in FP32", tt_bytes(p->params.total, sizeof(float)), err);
     if (rc == TT_OK) {
         value = tt_arena_take(&full, tt_bytes(p->params.total, sizeof(float)));
-        rc = tt_rows_make(&rows, &p->params, &p->shard, p->shard.local, 1, group, &value, err);
+        rc =
+            tt_rows_make(&rows, &p->params, &p->shard, p->shard.local, 1, group, &value, NULL, err);
     }
     TT_TRY(tt_agree(world, rc, err));
     tt_state state = {.tensors = rows.rows, .tensor = rows.row};
     TT_TRY(tt_ckpt_load(world, checkpoint, &state, true, err));
-    infer->ctx.ops->to_act(&infer->ctx, infer->weights, value, p->params.total);
+    if (p->master == TT_MASTER_SPLIT) { /* what training reads */
+        tt_bf16 *weight = infer->weights;
+        for (int64_t e = 0; e < p->params.total; e++) {
+            weight[e] = tt_split_of_f32(value[e]).high;
+        }
+    } else {
+        infer->ctx.ops->to_act(&infer->ctx, infer->weights, value, p->params.total);
+    }
     tt_model_pack(infer->model);
 out:
     tt_rows_free(&rows);

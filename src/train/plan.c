@@ -9,6 +9,7 @@
 #include "tutti/base/threads.h"
 #include "tutti/model/model.h"
 #include "tutti/optim/optim.h"
+#include "tutti/train/masters.h"
 
 const char *const tt_component_names[TT_MEM_COMPONENTS] = {
     "weights", "packed_weights", "gradients", "optimizer", "activations", "workspace", "batch"};
@@ -39,7 +40,8 @@ static void make_plan(tt_blueprint *p, int ranks, int threads)
     if (p->config.run.exact) { /* and the count of what was lost */
         plan->bytes[TT_MEM_GRADIENTS] += tt_arena_cost(tt_bytes(p->params.count, sizeof(int64_t)));
     }
-    plan->bytes[TT_MEM_OPTIMIZER] = 3 * tt_arena_cost(tt_bytes(p->shard.elements, sizeof(float)));
+    plan->bytes[TT_MEM_OPTIMIZER] = tt_masters_cost(p->master, p->shard.elements) +
+                                    2 * tt_arena_cost(tt_bytes(p->shard.elements, sizeof(float)));
     const tt_fp8 *fp8 = tt_blueprint_fp8(p);
     plan->bytes[TT_MEM_ACTIVATIONS] =
         tt_model_activation_bytes(&p->shape, B, T, p->act_bytes, true, fp8, &plan->kept) +
@@ -94,6 +96,7 @@ tt_code tt_blueprint_make(tt_blueprint *p, const tt_config *config, int64_t data
         tt_fp8_make(&p->fp8, &p->config, &p->shape);
     }
     TT_TRY(tt_optim_check(&p->config, err));
+    TT_TRY(tt_masters_resolve(&p->config, &p->master, &p->stochastic, err));
     TT_TRY(tt_params_make(&p->params, &p->shape, err));
     TT_TRY(tt_buckets_make(&p->buckets, p->params.stage_end, p->params.stages,
                            config->dist.bucket_mb * 1000000 / tt_count(p->grad_bytes), err));
@@ -150,7 +153,14 @@ static void formats_text(const tt_blueprint *p, tt_text *out)
     tt_text_add(out, "  %-44s fp32\n", "softmax, norms, GELU, loss");
     tt_text_add(out, "  %-44s %s\n", "sums of weight gradients, reductions",
                 p->config.run.exact ? "64-bit fixed point, of sums in fp32 per sequence" : "fp32");
-    tt_text_add(out, "  %-44s fp32\n\n", "master weights, Adam m and v, update");
+    static const char *const masters[] = {
+        [TT_MASTER_FP32] = "fp32",
+        [TT_MASTER_SPLIT] = "fp32, in two halves: the bf16 weight and 16 bits more",
+        [TT_MASTER_NONE] = "none: the bf16 weight is updated and rounded"};
+    const char *rounding = p->stochastic ? " stochastically" : " to nearest";
+    tt_text_add(out, "  %-44s fp32\n", "Adam m and v, update");
+    tt_text_add(out, "  %-44s %s%s\n\n", "master weights", masters[p->master],
+                p->master == TT_MASTER_NONE ? rounding : "");
 }
 
 void tt_plan_text(const tt_blueprint *p, tt_text *out)

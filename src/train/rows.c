@@ -12,7 +12,7 @@
 
 tt_code tt_rows_make(tt_rows *rows, const tt_params *params, const tt_shard *shard,
                      const int64_t *local, int groups, const char *const *group, float *const *data,
-                     tt_err *err)
+                     const tt_form *form, tt_err *err)
 {
     tt_code rc = TT_OK;
     const int64_t count = tt_mul(params->count, groups);
@@ -43,10 +43,14 @@ tt_code tt_rows_make(tt_rows *rows, const tt_params *params, const tt_shard *sha
                 int64_t first = tt_max(shard->range[r].first, p->offset);
                 int64_t end = tt_min(shard->range[r].end, p->offset + p->count);
                 if (first < end) {
-                    row->piece[row->pieces++] =
-                        (tt_piece){.first = first - p->offset,
-                                   .count = end - first,
-                                   .data = data[g] + local[r] + (first - shard->range[r].first)};
+                    tt_piece *piece = &row->piece[row->pieces++];
+                    *piece = (tt_piece){.first = first - p->offset, .count = end - first};
+                    if (data[g] != NULL) {
+                        piece->data = data[g] + local[r] + (first - shard->range[r].first);
+                    } else {
+                        piece->form = *form;
+                        piece->at = first;
+                    }
                 }
             }
             rows->pieces += row->pieces;

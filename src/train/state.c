@@ -12,6 +12,7 @@
 #include "tutti/base/narrow.h"
 #include "tutti/dist/share.h"
 #include "tutti/train/arithmetic.h"
+#include "tutti/train/masters.h"
 
 #include "train/train_impl.h"
 
@@ -47,11 +48,9 @@ static void checkpoint_name(int64_t step, char out[32])
 static tt_code require_finite(tt_trainer *t, tt_err *err)
 {
     tt_code rc = TT_OK;
-    const tt_grad masters = {.sum = t->master};
-    tt_exact sum = {.pending = 0};
-    t->ctx.ops->sum_squares(&t->ctx, &sum, &masters, t->print.shard.elements);
-    TT_TRY(tt_sum_i64(t->world, &sum.nonfinite, 1, err));
-    if (sum.nonfinite > 0) {
+    int64_t nonfinite = tt_masters_nonfinite(t);
+    TT_TRY(tt_sum_i64(t->world, &nonfinite, 1, err));
+    if (nonfinite > 0) {
         rc =
             tt_fail(err, TT_EWORLD,
                     "step %lld: weights are not finite; they are not saved, the last checkpoint is "
@@ -65,7 +64,8 @@ out:
 tt_code tt_state_rows(tt_rows *rows, const tt_trainer *t, tt_err *err)
 {
     tt_code rc = TT_OK;
-    float *const data[GROUPS] = {t->master, t->m, t->v};
+    tt_form form;
+    float *const data[GROUPS] = {tt_masters_data(t, &form), t->m, t->v};
     const tt_blueprint *p = &t->print;
     memset(rows, 0, sizeof *rows);
     /* With ZeRO 0 a rank holds more than its cut. */
@@ -77,7 +77,7 @@ tt_code tt_state_rows(tt_rows *rows, const tt_trainer *t, tt_err *err)
     for (int i = 0; i < p->cut.count; i++) {
         local[i] = p->shard.local[i] + (p->cut.range[i].first - p->shard.range[i].first);
     }
-    rc = tt_rows_make(rows, &p->params, &p->cut, local, GROUPS, group_names, data, err);
+    rc = tt_rows_make(rows, &p->params, &p->cut, local, GROUPS, group_names, data, &form, err);
 out:
     free(local);
     return rc;
@@ -127,12 +127,13 @@ out:
     return rc;
 }
 
-/* After the masters are in place: the act weights of the shard, then everybody's, then packed. */
+/* After the masters are in place: the act weights of the shard, which all kinds of masters but FP32 are
+ * made of, then everybody's, then packed. */
 static tt_code weights_from_masters(tt_trainer *t, tt_err *err)
 {
     const tt_blueprint *p = &t->print;
     tt_code rc = TT_OK;
-    for (int i = 0; i < p->shard.count; i++) {
+    for (int i = 0; i < p->shard.count && p->master == TT_MASTER_FP32; i++) {
         tt_range r = p->shard.range[i];
         t->ctx.ops->to_act(&t->ctx, tt_act_at(t->weights, r.first, p->act_bytes),
                            t->master + p->shard.local[i], r.end - r.first);
@@ -150,14 +151,15 @@ static tt_code weights_from_masters(tt_trainer *t, tt_err *err)
 static tt_code load(tt_trainer *t, const char *path, bool params_only, tt_err *err)
 {
     tt_code rc = TT_OK;
-    float *const data[GROUPS] = {t->master, t->m, t->v};
+    tt_form form;
+    float *const data[GROUPS] = {tt_masters_data(t, &form), t->m, t->v};
     const tt_blueprint *p = &t->print;
     tt_scalar_row scalar[SCALARS];
     tt_facts facts;
     tt_rows rows = {0};
     TT_TRY(tt_agree(t->world,
                     tt_rows_make(&rows, &p->params, &p->shard, p->shard.local,
-                                 params_only ? 1 : GROUPS, group_names, data, err),
+                                 params_only ? 1 : GROUPS, group_names, data, &form, err),
                     err));
     scalar_rows(t, &facts, scalar);
     tt_state state = {.tensors = rows.rows,
@@ -246,16 +248,17 @@ out:
 /* Initial values are functions of the element, so any division of the work gives the same. */
 static void initial_masters(tt_trainer *t)
 {
-    enum { PIECE = 1 << 14 };
+    enum { PIECE = 1 << 12 };
     const tt_blueprint *p = &t->print;
     const uint64_t seed = (uint64_t)p->config.run.seed;
     for (int i = 0; i < p->shard.count; i++) {
         const tt_range r = p->shard.range[i];
-        float *out = t->master + p->shard.local[i];
 #pragma omp parallel for num_threads(t->ctx.threads) schedule(static)
         for (int64_t first = r.first; first < r.end; first += PIECE) {
-            tt_params_init(&p->params, seed, first, tt_min(PIECE, r.end - first),
-                           out + (first - r.first));
+            const int64_t count = tt_min(PIECE, r.end - first);
+            float value[PIECE];
+            tt_params_init(&p->params, seed, first, count, value);
+            tt_masters_put(t, first, count, value);
         }
     }
 }
@@ -350,7 +353,7 @@ tt_code tt_state_dump_gradients(tt_trainer *t, double scale, tt_err *err)
         }
     }
     if (rc == TT_OK) {
-        rc = tt_rows_make(&rows, &p->params, cut, cut->local, 1, group, &mean, err);
+        rc = tt_rows_make(&rows, &p->params, cut, cut->local, 1, group, &mean, NULL, err);
     }
     /* What lost summands left in the integers means nothing, and where they were is not known. */
     for (int i = 0; i < rows.rows && lost != NULL; i++) {

@@ -15,6 +15,7 @@
 #include "tutti/base/file.h"
 #include "tutti/base/narrow.h"
 #include "tutti/optim/optim.h"
+#include "tutti/train/masters.h"
 
 #include "train/train_impl.h"
 
@@ -59,7 +60,7 @@ static void update_shard(tt_trainer *t, double lr, double grad_scale)
     for (int i = 0; i < t->segments; i++) {
         const tt_segment *s = &t->segment[i];
         const tt_grad g = tt_grad_from(&t->gradient, s->flat);
-        const tt_master master = {.kind = TT_MASTER_FP32, .full = t->master + s->local};
+        const tt_master master = tt_masters_of(t, s);
         t->ctx.ops->adamw(&t->ctx, &master, t->m + s->local, t->v + s->local,
                           tt_act_at(t->weights, s->flat, t->print.act_bytes), &g, s->count,
                           s->decay ? &decayed : &plain);

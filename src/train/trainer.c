@@ -18,6 +18,7 @@
 #include "tutti/train/arithmetic.h"
 #include "tutti/train/digests.h"
 #include "tutti/train/evaluate.h"
+#include "tutti/train/masters.h"
 #include "tutti/train/metrics.h"
 #include "tutti/train/signals.h"
 #include "tutti/train/state.h"
@@ -115,7 +116,7 @@ static tt_code allocate(tt_trainer *t, tt_err *err)
     } else {
         t->gradient = (tt_grad){.sum = gradient};
     }
-    t->master = tt_arena_take(&t->arena[TT_MEM_OPTIMIZER], shard_bytes);
+    tt_masters_place(t, &t->arena[TT_MEM_OPTIMIZER]);
     t->m = tt_arena_take(&t->arena[TT_MEM_OPTIMIZER], shard_bytes);
     t->v = tt_arena_take(&t->arena[TT_MEM_OPTIMIZER], shard_bytes);
     const size_t scratch = p->plan.bytes[TT_MEM_WORKSPACE];

@@ -65,9 +65,9 @@ typedef struct wants {
 static void want(wants *x)
 {
     memset(x, 0, sizeof *x);
-    x->piece[0] = (tt_piece){0, 12, x->w};
-    x->piece[1] = (tt_piece){0, 3, x->b};
-    x->piece[2] = (tt_piece){0, 12, x->m};
+    x->piece[0] = (tt_piece){.count = 12, .data = x->w};
+    x->piece[1] = (tt_piece){.count = 3, .data = x->b};
+    x->piece[2] = (tt_piece){.count = 12, .data = x->m};
     x->row[0] = (tt_tensor_row){"params/w", 2, {3, 4}, 1, &x->piece[0]};
     x->row[1] = (tt_tensor_row){"params/b", 1, {3, 0}, 1, &x->piece[1]};
     x->row[2] = (tt_tensor_row){"adam_m/w", 2, {3, 4}, 1, &x->piece[2]};

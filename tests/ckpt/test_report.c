@@ -131,7 +131,7 @@ static const pair base = {.a = {1, 2, -4, 0}, .b = {0.5f, 0, 0, 0, 0, 3}, .step 
 
 static void save_pair(const char *name, pair p)
 {
-    tt_piece piece[2] = {{0, 4, p.a}, {0, 6, p.b}};
+    tt_piece piece[2] = {{.count = 4, .data = p.a}, {.count = 6, .data = p.b}};
     tt_tensor_row row[2] = {
         {.name = "params/a", .dims = 1, .dim = {4}, .pieces = 1, .piece = &piece[0]},
         {.name = "params/b", .dims = 2, .dim = {2, 3}, .pieces = 1, .piece = &piece[1]}};

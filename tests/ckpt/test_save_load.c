@@ -3,6 +3,8 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 
+#include "ckpt/ckpt_impl.h"
+
 #include "ckpt_test.h"
 
 static folder dir;
@@ -83,6 +85,64 @@ START_TEST(any_group_and_nothing_else)
     state.tensors = 0; /* a state of nothing is a state */
     ck_assert_int_eq(tt_ckpt_save(NULL, path, &state, NULL, 0, &err), TT_OK);
     ck_assert_msg(tt_ckpt_load(NULL, path, &state, false, &err) == TT_OK, "%s", err.text);
+}
+END_TEST
+
+/* Kept as 16-bit numbers: a tensor of more than one chunk, and not the owner's first elements. */
+enum { SKIPPED = 5, MANY = TT_CKPT_CHUNK + 77 };
+static int64_t largest_run;
+
+static void get_halves(const void *owner, int64_t at, int64_t count, float *out)
+{
+    const uint16_t *half = *(uint16_t *const *)owner;
+    largest_run = count > largest_run ? count : largest_run;
+    for (int64_t i = 0; i < count; i++) {
+        out[i] = (float)half[at + i] / 4;
+    }
+}
+
+static void put_halves(const void *owner, int64_t at, int64_t count, const float *in)
+{
+    uint16_t *half = *(uint16_t *const *)owner;
+    largest_run = count > largest_run ? count : largest_run;
+    for (int64_t i = 0; i < count; i++) {
+        half[at + i] = (uint16_t)(in[i] * 4);
+    }
+}
+
+START_TEST(elements_of_another_form)
+{
+    const char *path = in_folder(&dir, "form.h5");
+    uint16_t *kept = calloc(SKIPPED + MANY, sizeof *kept),
+             *got = calloc(SKIPPED + MANY, sizeof *got);
+    float *plain = calloc(MANY, sizeof *plain), rest[3] = {-1, -2, -3}, back[3] = {0};
+    tt_piece piece[2] = {{.count = MANY, .at = SKIPPED, .form = {&kept, get_halves, put_halves}},
+                         {.first = MANY, .count = 3, .data = rest}};
+    tt_tensor_row row = {
+        .name = "params/w", .dims = 1, .dim = {MANY + 3}, .pieces = 2, .piece = piece};
+    tt_state state = {.tensors = 1, .tensor = &row};
+    for (int i = 0; i < SKIPPED + MANY; i++) {
+        kept[i] = (uint16_t)(((uint32_t)i * 2654435761u) >> 13); /* chunks differ */
+    }
+    ck_assert_msg(tt_ckpt_save(NULL, path, &state, NULL, 0, &err) == TT_OK, "%s", err.text);
+    piece[0].form.owner = &got;
+    piece[1].data = back;
+    ck_assert_msg(tt_ckpt_load(NULL, path, &state, false, &err) == TT_OK, "%s", err.text);
+    ck_assert_mem_eq(got + SKIPPED, kept + SKIPPED, MANY * sizeof *got);
+    ck_assert_mem_eq(back, rest, sizeof rest);
+    for (int i = 0; i < SKIPPED; i++) {
+        ck_assert_uint_eq(got[i], 0);
+    }
+    ck_assert_int_eq(largest_run, TT_CKPT_CHUNK);
+    /* In the file there are floats. */
+    piece[0] = (tt_piece){.count = MANY, .data = plain};
+    ck_assert_msg(tt_ckpt_load(NULL, path, &state, false, &err) == TT_OK, "%s", err.text);
+    int wrong = 0;
+    for (int i = 0; i < MANY; i++) {
+        wrong += plain[i] != (float)kept[SKIPPED + i] / 4;
+    }
+    ck_assert_int_eq(wrong, 0);
+    free(kept), free(got), free(plain);
 }
 END_TEST
 
@@ -428,6 +488,7 @@ static Suite *make_suite(void)
     tcase_add_test(tc, every_bit_comes_back);
     tcase_add_test(tc, params_only_leaves_the_rest);
     tcase_add_test(tc, any_group_and_nothing_else);
+    tcase_add_test(tc, elements_of_another_form);
     tcase_add_test(tc, what_may_be_replaced);
     tcase_add_test(tc, texts_of_any_length);
     tcase_add_test(tc, other_models);

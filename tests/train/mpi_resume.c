@@ -9,9 +9,12 @@ enum { SECOND = 3 };
 /* Six steps are three, a restart, and three, bit for bit; also when the restart cuts the optimizer's
  * state differently. */
 static const struct {
-    const char *compute;
+    const char *compute, *master, *rounding;
     int before, after; /* ZeRO stages of the interrupted run */
-} restarts[] = {{"fp32", 1, 1}, {"fp32", 0, 1}, {"bf16", 1, 0}};
+} restarts[] = {{"fp32", "fp32", "nearest", 1, 1},    {"fp32", "fp32", "nearest", 0, 1},
+                {"bf16", "fp32", "nearest", 1, 0},    {"bf16", "split", "nearest", 1, 0},
+                {"bf16", "none", "stochastic", 0, 1}, {"bf16", "none", "nearest", 1, 1}};
+enum { RESTARTS = sizeof restarts / sizeof *restarts };
 
 START_TEST(resumed_is_uninterrupted)
 {
@@ -19,8 +22,14 @@ START_TEST(resumed_is_uninterrupted)
     tt_trainer one, two;
     int64_t met = 0, all = 0;
     set(&whole, "run.resume", "never");
-    set(&whole, "precision.compute", "%s", restarts[_i].compute);
-    set(&config, "precision.compute", "%s", restarts[_i].compute);
+    for (tt_config *c = &whole;; c = &config) {
+        set(c, "precision.compute", "%s", restarts[_i].compute);
+        set(c, "precision.master", "%s", restarts[_i].master);
+        set(c, "precision.rounding", "%s", restarts[_i].rounding);
+        if (c == &config) {
+            break;
+        }
+    }
     set(&config, "memory.zero", "%d", restarts[_i].before);
     set(&config, "run.dir", "%s", in_folder("resumed-%d", _i));
     first_part(&config, &tt_test_world);
@@ -176,7 +185,7 @@ static Suite *make_suite(void)
     TCase *tests = tcase_create("resume");
     tcase_set_timeout(tests, 0);
     tcase_add_unchecked_fixture(tests, open_folder, close_folder);
-    tcase_add_loop_test(tests, resumed_is_uninterrupted, 0, 3);
+    tcase_add_loop_test(tests, resumed_is_uninterrupted, 0, RESTARTS);
     tcase_add_test(tests, another_rank_count_continues_the_same_run);
     tcase_add_test(tests, gradient_dump_is_the_mean);
     tcase_add_test(tests, run_goes_on_where_it_ended);

@@ -64,6 +64,33 @@ START_TEST(reads_what_was_trained)
 }
 END_TEST
 
+/* A weight halfway between two BF16 is rounded as training rounds it; in another format there are no
+ * halves. */
+START_TEST(split_masters_are_read_as_trained)
+{
+    tt_config config = infer_config("split");
+    tt_trainer t;
+    tt_infer infer;
+    float half = 1 + 0x1p-8f, wide;
+    char fp32[] = "precision.compute=fp32", *override[] = {fp32};
+    set(&config, "precision.compute", "bf16");
+    set(&config, "precision.master", "split");
+    open_trainer(&t, &config, &alone);
+    const int64_t at = tt_params_find(&t.print.params, "ln_f.weight")->offset;
+    tt_masters_put(&t, at, 1, &half);
+    must(tt_state_save(&t, true, &err_));
+    must(tt_infer_open(&infer, NULL, in_folder("split/step-00000000.h5"), 0, NULL, 2, &err_));
+    ck_assert_mem_eq(infer.weights, t.weights, tt_bytes(t.print.params.total, sizeof(tt_bf16)));
+    ck_assert(tt_f32_of_bf16(((tt_bf16 *)infer.weights)[at]) == 1 + 0x1p-7f); /* not to even */
+    tt_infer_close(&infer);
+    must(tt_infer_open(&infer, NULL, in_folder("split/step-00000000.h5"), 1, override, 2, &err_));
+    infer.ctx.ops->from_act(&infer.ctx, &wide, (float *)infer.weights + at, 1);
+    ck_assert(wide == half);
+    tt_infer_close(&infer);
+    tt_trainer_close(&t);
+}
+END_TEST
+
 /* The logits of the next token are those the loss was made from. */
 START_TEST(next_token_agrees_with_the_loss)
 {
@@ -158,6 +185,7 @@ static Suite *make_suite(void)
     tcase_set_timeout(tests, 0);
     tcase_add_unchecked_fixture(tests, open_folder, close_folder);
     tcase_add_loop_test(tests, reads_what_was_trained, 0, 2);
+    tcase_add_test(tests, split_masters_are_read_as_trained);
     tcase_add_test(tests, next_token_agrees_with_the_loss);
     tcase_add_test(tests, overrides_apply);
     tcase_add_test(tests, what_does_not_fit_is_refused);

@@ -10,7 +10,10 @@ static const struct {
               {{"model.vocab", "batch.micro", "batch.accumulate"}, {"300", "3", "2"}},
               {{"model.ffn", "model.context", "model.dropout"}, {"0", "5", "0.1"}},
               {{"precision.compute", "run.threads", "batch.micro"}, {"bf16", "3", "4"}},
-              {{"precision.compute", "memory.pack_weights"}, {"bf16", "false"}}};
+              {{"precision.compute", "memory.pack_weights"}, {"bf16", "false"}},
+              {{"precision.compute", "precision.master"}, {"bf16", "split"}},
+              {{"precision.compute", "precision.master", "precision.rounding"},
+               {"bf16", "none", "stochastic"}}};
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
 static tt_config shaped(int i, const char *run)
@@ -140,14 +143,44 @@ START_TEST(ranks_share_the_optimizer)
 }
 END_TEST
 
+/* Master, m and v: 12 bytes a parameter, 10 when half of the master is the weight, 8 without one. */
+START_TEST(bytes_of_the_optimizer)
+{
+    static const struct {
+        const char *master, *words;
+        size_t bytes;
+    } kinds[] = {{"fp32", "master weights                               fp32\n", 12},
+                 {"split", "two halves", 10},
+                 {"none", "rounded to nearest\n", 8}};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        tt_config config = tiny_config("optimizer");
+        tt_blueprint p;
+        tt_text page = {0};
+        set(&config, "precision.compute", "bf16");
+        set(&config, "precision.master", "%s", kinds[i].master);
+        must(tt_blueprint_make(&p, &config, 257, 0, 1, 1, NULL, &err_));
+        ck_assert_uint_eq(p.plan.bytes[TT_MEM_OPTIMIZER],
+                          kinds[i].bytes * (size_t)p.shard.elements);
+        tt_plan_text(&p, &page);
+        ck_assert_msg(strstr(page.data, kinds[i].words) != NULL, "%s", page.data);
+        tt_text_free(&page);
+        tt_blueprint_free(&p);
+    }
+}
+END_TEST
+
 static const struct {
     const char *key, *value, *isa, *words;
-} mistakes[] = {{"model.heads", "3", NULL, "model.heads"},
-                {"model.vocab", "100", NULL, "model.vocab"},
-                {"batch.sequences", "7", NULL, "batch.sequences"},
-                {"optim.min_lr", "1", NULL, "optim.min_lr"},
-                {"optim.lr_scaling", "linear", NULL, "optim.lr_sequences"},
-                {"run.steps", "6", "abacus", "abacus"}};
+} mistakes[] = {
+    {"model.heads", "3", NULL, "model.heads"},
+    {"model.vocab", "100", NULL, "model.vocab"},
+    {"batch.sequences", "7", NULL, "batch.sequences"},
+    {"optim.min_lr", "1", NULL, "optim.min_lr"},
+    {"optim.lr_scaling", "linear", NULL, "optim.lr_sequences"},
+    {"precision.master", "split", NULL, "the BF16 weight itself"},
+    {"precision.master", "none", NULL, "needs precision.compute bf16 (it is fp32)"},
+    {"precision.rounding", "stochastic", NULL, "needs precision.master none (it is fp32)"},
+    {"run.steps", "6", "abacus", "abacus"}};
 enum { MISTAKES = sizeof mistakes / sizeof *mistakes };
 
 START_TEST(mistakes_are_named_and_leave_nothing)
@@ -231,6 +264,7 @@ static Suite *make_suite(void)
     tcase_add_loop_test(tests, plan_is_the_allocation, 0, 2 * SHAPES);
     tcase_add_test(tests, numbers_by_hand);
     tcase_add_test(tests, configuration_is_filled_in);
+    tcase_add_test(tests, bytes_of_the_optimizer);
     tcase_add_loop_test(tests, ranks_share_the_optimizer, 0, 6);
     tcase_add_loop_test(tests, mistakes_are_named_and_leave_nothing, 0, MISTAKES);
     tcase_add_test(tests, trainer_that_cannot_open_holds_nothing);

@@ -110,7 +110,8 @@ START_TEST(pieces_cover_each_tensor_once)
         int64_t *place = places_of(&shard, t.params.total);
         float *data[GROUPS] = {memory, memory + shard.elements};
         ck_assert_int_eq(
-            tt_rows_make(&rows, &t.params, &shard, shard.local, GROUPS, group, data, &err), TT_OK);
+            tt_rows_make(&rows, &t.params, &shard, shard.local, GROUPS, group, data, NULL, &err),
+            TT_OK);
         ck_assert_int_eq(rows.rows, GROUPS * t.params.count);
         int pieces = 0;
         for (int i = 0; i < rows.rows; i++) {
@@ -162,8 +163,8 @@ START_TEST(pieces_of_a_cut_in_whole_arrays)
         for (int i = 0; i < cut.count; i++) {
             cut.local[i] = cut.range[i].first; /* flat */
         }
-        ck_assert_int_eq(tt_rows_make(&rows, &t.params, &cut, cut.local, 1, group, &whole, &err),
-                         TT_OK);
+        ck_assert_int_eq(
+            tt_rows_make(&rows, &t.params, &cut, cut.local, 1, group, &whole, NULL, &err), TT_OK);
         int64_t *place = places_of(&cut, t.params.total);
         for (int i = 0; i < rows.rows; i++) {
             check_row(&rows.row[i], &t.param[i], place, whole, times + t.param[i].offset);

@@ -17,6 +17,7 @@
 #include "tutti/data/tokens.h"
 #include "tutti/train/evaluate.h"
 #include "tutti/train/infer.h"
+#include "tutti/train/masters.h"
 #include "tutti/train/metrics.h"
 #include "tutti/train/plan.h"
 #include "tutti/train/signals.h"
@@ -284,7 +285,7 @@ static inline float *dumped_gradient(tt_trainer *t, double scale)
     const tt_shard all = {.count = 1, .range = &range, .local = &local, .elements = range.end};
     tt_rows rows;
     must(tt_state_dump_gradients(t, scale, &err_));
-    must(tt_rows_make(&rows, params, &all, &local, 1, group, &mean, &err_));
+    must(tt_rows_make(&rows, params, &all, &local, 1, group, &mean, NULL, &err_));
     tt_state state = {.tensors = rows.rows, .tensor = rows.row};
     must(tt_ckpt_load(t->world, t->print.config.run.dump_gradients, &state, false, &err_));
     tt_rows_free(&rows);
@@ -345,6 +346,35 @@ static inline bool same_shards(const tt_trainer *a, const float *of_a, const tt_
     return same;
 }
 
+/* The masters of the shard as FP32, flat; 0 elsewhere. The caller frees. */
+static inline float *masters_of(const tt_trainer *t)
+{
+    const int64_t n = t->print.params.total;
+    float *out = calloc((size_t)n, sizeof *out);
+    ck_assert_ptr_nonnull(out);
+    tt_masters_get(t, 0, n, out);
+    return out;
+}
+
+/* Are the masters the same bits where both hold them? */
+static inline bool same_masters(const tt_trainer *a, const tt_trainer *b)
+{
+    const tt_shard *x = &a->print.shard, *y = &b->print.shard;
+    float *of_a = masters_of(a), *of_b = masters_of(b);
+    bool same = true;
+    for (int i = 0; i < x->count; i++) {
+        for (int j = 0; j < y->count; j++) {
+            const int64_t first = tt_max(x->range[i].first, y->range[j].first);
+            const int64_t n = tt_min(x->range[i].end, y->range[j].end) - first;
+            same = same &&
+                   (n <= 0 || memcmp(of_a + first, of_b + first, sizeof(float) * (size_t)n) == 0);
+        }
+    }
+    free(of_a);
+    free(of_b);
+    return same;
+}
+
 static inline bool same_progress(const tt_trainer *a, const tt_trainer *b)
 {
     return memcmp(&a->progress, &b->progress, sizeof a->progress) == 0;
@@ -359,9 +389,8 @@ static inline bool same_weights(const tt_trainer *a, const tt_trainer *b)
 /* Everything that influences the next step. */
 static inline bool same_state(const tt_trainer *a, const tt_trainer *b)
 {
-    return same_weights(a, b) && same_progress(a, b) &&
-           same_shards(a, a->master, b, b->master, NULL) && same_shards(a, a->m, b, b->m, NULL) &&
-           same_shards(a, a->v, b, b->v, NULL);
+    return same_weights(a, b) && same_progress(a, b) && same_masters(a, b) &&
+           same_shards(a, a->m, b, b->m, NULL) && same_shards(a, a->v, b, b->v, NULL);
 }
 
 #endif

@@ -51,6 +51,8 @@ typedef struct tt_config {
     struct {
         char compute[TT_NAME];    /* bf16 | fp32 */
         char loss_scale[TT_NAME]; /* none */
+        char master[TT_NAME];     /* fp32 | split | none */
+        char rounding[TT_NAME];   /* nearest | stochastic */
     } precision;
     struct {
         char recipe[TT_NAME];   /* current | delayed | mxfp8 */

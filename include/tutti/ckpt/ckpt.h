@@ -34,9 +34,20 @@
 #include "tutti/base/text.h"
 #include "tutti/dist/world.h"
 
+/* Elements that are not kept as floats: both functions or none. Files hold floats whatever the form;
+ * saving and loading convert a bounded number of elements at a time. */
+typedef struct tt_form {
+    const void *owner; /* borrowed; the functions' first argument */
+    /* Elements at .. at + count - 1 of the owner, to floats and from them. */
+    void (*get)(const void *owner, int64_t at, int64_t count, float *out);
+    void (*put)(const void *owner, int64_t at, int64_t count, const float *in);
+} tt_form;
+
 typedef struct tt_piece { /* elements [first, first+count) of the flattened tensor */
     int64_t first, count;
-    float *data; /* borrowed: [count]; NULL allowed when count is 0 */
+    float *data;  /* borrowed: [count]; NULL allowed when count is 0, or with a form */
+    tt_form form; /* set: in place of data, and the first element is the owner's element `at` */
+    int64_t at;
 } tt_piece;
 
 typedef struct tt_tensor_row {

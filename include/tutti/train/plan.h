@@ -23,7 +23,7 @@ typedef enum tt_component {
     TT_MEM_WEIGHTS,     /* act, whole vector */
     TT_MEM_PACKED,      /* the matrices again, as the matmuls read them */
     TT_MEM_GRADIENTS,   /* FP32, or fixed point in exact mode, whole vector */
-    TT_MEM_OPTIMIZER,   /* FP32 master, m, v of the rank's shard */
+    TT_MEM_OPTIMIZER,   /* masters, FP32 m and v of the rank's shard */
     TT_MEM_ACTIVATIONS, /* of one micro-batch, and what backward needs */
     TT_MEM_WORKSPACE,   /* scratch of the kernels */
     TT_MEM_BATCH,       /* token, target and sample ids of one micro-batch */
@@ -59,6 +59,8 @@ typedef struct tt_blueprint {
     tt_shard cut;   /* the rank's pieces, whatever the ZeRO stage: for sums and saving */
     tt_ops ops, guarded;
     tt_fp8 fp8; /* no sites: the format is another */
+    tt_master_kind master;
+    bool stochastic; /* how weights without a master are rounded */
     size_t act_bytes;
     size_t grad_bytes; /* of an element of the gradient: 4, or 8 in exact mode */
     tt_plan plan;

@@ -22,14 +22,17 @@ typedef struct tt_rows {
     int rows, pieces;
 } tt_rows;
 
-/* groups: names; data[g]: arrays laid out by local offsets. Free with tt_rows_free. */
+/* groups: names; data[g]: arrays laid out by local offsets, or NULL: that group's elements come and go
+ * through `form` (may be NULL where there is none such), by their place in the flat vector. Free with
+ * tt_rows_free. */
 tt_code tt_rows_make(tt_rows *rows, const tt_params *params, const tt_shard *shard,
                      const int64_t *local, int groups, const char *const *group, float *const *data,
-                     tt_err *err);
+                     const tt_form *form, tt_err *err);
 void tt_rows_free(tt_rows *rows);
 
 /* Rows of params, adam_m and adam_v (in this order) for the cut of this rank: together the ranks hold
- * each element once, whatever the ZeRO stage. The pieces are trainer memory. */
+ * each element once, whatever the ZeRO stage. The pieces are trainer memory; the trainer stays where it
+ * is as long as the rows are used. */
 tt_code tt_state_rows(tt_rows *rows, const tt_trainer *trainer, tt_err *err);
 
 /* Saves to <run.dir>/step-%08d.h5, then prunes to run.keep when asked. Weights that are not finite are

@@ -1,8 +1,8 @@
 /* trainer.h: everything a run holds, from start-up to the last step.
  *
- * Invariant: between steps, weights[] on every rank are the rounded masters, the model's packed forms
- * are those of weights[], and (config, tensors, progress) determine all later steps; that is what the
- * state table (state.h) saves.
+ * Invariant: between steps, weights[] on every rank are the rounded masters (masters.h says which
+ * there are), the model's packed forms are those of weights[], and (config, tensors, progress)
+ * determine all later steps; that is what the state table (state.h) saves.
  *
  * Reads the configuration and the token files; next: train/step.h. */
 #ifndef TUTTI_TRAIN_TRAINER_H
@@ -43,11 +43,13 @@ typedef struct tt_trainer {
     tt_blueprint print;
     tt_ctx ctx;
     tt_arena arena[TT_MEM_COMPONENTS];
-    void *weights;         /* [N] act */
-    tt_grad gradient;      /* [N] un-normalised sum; lost: [params.count] */
-    tt_fixed point;        /* of fixed-point gradients */
-    float *master, *m, *v; /* [shard.elements] */
-    tt_segment *segment;   /* [segments] owned: the shard, by optimizer group */
+    void *weights;       /* [N] act */
+    tt_grad gradient;    /* [N] un-normalised sum; lost: [params.count] */
+    tt_fixed point;      /* of fixed-point gradients */
+    float *master;       /* [shard.elements] precision.master fp32; else NULL */
+    uint16_t *low;       /* [shard.elements] split; else NULL */
+    float *m, *v;        /* [shard.elements] */
+    tt_segment *segment; /* [segments] owned: the shard, by optimizer group */
     int segments;
     tt_tokens *train_tokens, *valid_tokens; /* owned; valid_tokens NULL: no evaluation */
     tt_sampler sampler, valid_sampler;

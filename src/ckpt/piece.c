@@ -1,0 +1,85 @@
+/* piece.c: the elements of a piece on their way to a file, from it, and into a digest.
+ *
+ * Elements that lie in memory as floats go straight. Those that are kept in another form (tt_form) pass
+ * through a buffer of TT_CKPT_CHUNK floats, so neither saving nor loading needs a copy of what a rank
+ * holds. The transfers are independent of other ranks, so ranks may have any number of pieces and
+ * chunks.
+ *
+ * The buffer is the caller's. Reads tt_state; next: save.c, load.c. */
+#include "tutti/base/memory.h"
+#include "tutti/base/narrow.h"
+#include "tutti/numerics/digest.h"
+
+#include "ckpt/ckpt_impl.h"
+
+tt_code tt_piece_buffer(const tt_state *state, float **buffer, tt_err *err)
+{
+    *buffer = NULL;
+    for (int i = 0; i < state->tensors; i++) {
+        const tt_tensor_row *row = &state->tensor[i];
+        for (int p = 0; p < row->pieces; p++) {
+            if (row->piece[p].form.get != NULL && row->piece[p].count > 0) {
+                *buffer = tt_alloc(TT_CKPT_CHUNK, sizeof **buffer, err);
+                return *buffer != NULL ? TT_OK : err->code;
+            }
+        }
+    }
+    return TT_OK;
+}
+
+/* Elements `done` .. of a piece: how many of them come at once. */
+static int64_t chunk_of(const tt_piece *piece, int64_t done)
+{
+    const int64_t rest = piece->count - done;
+    return piece->form.get != NULL ? tt_min(rest, TT_CKPT_CHUNK) : rest;
+}
+
+/* These elements as floats: where they lie, or in the buffer. */
+static const float *floats_of(const tt_piece *piece, int64_t done, int64_t count, float *buffer)
+{
+    if (piece->form.get == NULL) {
+        return piece->data + done;
+    }
+    piece->form.get(piece->form.owner, piece->at + done, count, buffer);
+    return buffer;
+}
+
+uint64_t tt_piece_digest(const tt_piece *piece, float *buffer)
+{
+    uint64_t sum = 0;
+    for (int64_t done = 0, count; done < piece->count; done += count) {
+        count = chunk_of(piece, done);
+        sum += tt_digest32(floats_of(piece, done, count, buffer), piece->first + done, count);
+    }
+    return sum;
+}
+
+tt_code tt_piece_write(tt_h5 *file, const char *name, const tt_piece *piece, float *buffer,
+                       tt_err *err)
+{
+    tt_code rc = TT_OK;
+    for (int64_t done = 0, count; done < piece->count; done += count) {
+        count = chunk_of(piece, done);
+        TT_TRY(tt_h5_write(file, name, piece->first + done, count,
+                           floats_of(piece, done, count, buffer), err));
+    }
+out:
+    return rc;
+}
+
+tt_code tt_piece_read(tt_h5 *file, const char *name, const tt_piece *piece, float *buffer,
+                      tt_err *err)
+{
+    tt_code rc = TT_OK;
+    const tt_form *form = &piece->form;
+    for (int64_t done = 0, count; done < piece->count; done += count) {
+        count = chunk_of(piece, done);
+        float *into = form->put == NULL ? piece->data + done : buffer;
+        TT_TRY(tt_h5_read(file, name, piece->first + done, count, into, err));
+        if (form->put != NULL) {
+            form->put(form->owner, piece->at + done, count, buffer);
+        }
+    }
+out:
+    return rc;
+}
