@@ -19,9 +19,10 @@ tt_code tt_rows_make(tt_rows *rows, const tt_params *params, const tt_shard *sha
     memset(rows, 0, sizeof *rows);
     /* Ranges and parameters both tile the flat vector in order, so they meet in at most
      * ranges + parameters pieces a group. */
-    rows->row = tt_alloc(count, sizeof *rows->row, err);
+    rows->row = tt_alloc(count + 1, sizeof *rows->row, err); /* the last for tt_rows_add */
     rows->name = tt_alloc(count, sizeof *rows->name, err);
-    rows->piece = tt_alloc(tt_mul(groups, params->count + shard->count), sizeof *rows->piece, err);
+    rows->piece =
+        tt_alloc(tt_mul(groups, params->count + shard->count) + 1, sizeof *rows->piece, err);
     if (!rows->row || !rows->name || !rows->piece) {
         tt_rows_free(rows);
         rc = err->code;
@@ -59,6 +60,14 @@ tt_code tt_rows_make(tt_rows *rows, const tt_params *params, const tt_shard *sha
     }
 out:
     return rc;
+}
+
+void tt_rows_add(tt_rows *rows, const char *name, int64_t m, int64_t n, float *data, bool mine)
+{
+    tt_piece *piece = &rows->piece[rows->pieces++];
+    *piece = (tt_piece){.count = tt_mul(m, n), .data = data};
+    rows->row[rows->rows++] = (tt_tensor_row){
+        .name = name, .dims = 2, .dim = {m, n}, .pieces = mine ? 1 : 0, .piece = piece};
 }
 
 void tt_rows_free(tt_rows *rows)

@@ -61,6 +61,15 @@ out:
     return rc;
 }
 
+/* What FP8's recipe delayed remembers: all ranks the same, so that one of them saves it. */
+static void add_amax(tt_rows *rows, const tt_trainer *t, bool mine)
+{
+    const tt_fp8 *fp8 = &t->print.fp8;
+    if (fp8->history > 0) {
+        tt_rows_add(rows, "fp8/amax", fp8->history, fp8->sites, fp8->past, mine);
+    }
+}
+
 tt_code tt_state_rows(tt_rows *rows, const tt_trainer *t, tt_err *err)
 {
     tt_code rc = TT_OK;
@@ -78,6 +87,9 @@ tt_code tt_state_rows(tt_rows *rows, const tt_trainer *t, tt_err *err)
         local[i] = p->shard.local[i] + (p->cut.range[i].first - p->shard.range[i].first);
     }
     rc = tt_rows_make(rows, &p->params, &p->cut, local, GROUPS, group_names, data, &form, err);
+    if (rc == TT_OK) {
+        add_amax(rows, t, t->world->rank == 0);
+    }
 out:
     free(local);
     return rc;
@@ -161,6 +173,9 @@ static tt_code load(tt_trainer *t, const char *path, bool params_only, tt_err *e
                     tt_rows_make(&rows, &p->params, &p->shard, p->shard.local,
                                  params_only ? 1 : GROUPS, group_names, data, &form, err),
                     err));
+    if (!params_only) {
+        add_amax(&rows, t, true);
+    }
     scalar_rows(t, &facts, scalar);
     tt_state state = {.tensors = rows.rows,
                       .tensor = rows.row,

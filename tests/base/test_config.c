@@ -112,7 +112,8 @@ START_TEST(test_bad_files)
         {"\"mo\\0del\": {}\n", {"t.yaml:1: this name is no key"}},
         {"run:\n  dir: \xff\n", {"t.yaml: is not YAML text", "UTF-8"}},
         {"precision: {fp32_ops: [norm]}\n", {"t.yaml:1: unknown key \"precision.fp32_ops\""}},
-        {"precision: {compute: fp16}\n", {"t.yaml:1: precision.compute: \"fp16\"", "bf16 or fp32"}},
+        {"precision: {compute: fp64}\n",
+         {"t.yaml:1: precision.compute: \"fp64\"", "allowed is bf16"}},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         tt_config c;

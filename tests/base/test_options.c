@@ -149,7 +149,7 @@ START_TEST(test_refused)
                {"model.tie_embeddings", "yes", "neither true nor false; allowed is true or false"},
                {"model.tie_embeddings", "True", "neither true nor false"},
                {"model.tie_embeddings", "1", "neither true nor false"},
-               {"precision.compute", "fp8", "not one of its values; allowed is bf16 or fp32"},
+               {"precision.compute", "fp64", "not one of its values; allowed is bf16, "},
                {"precision.compute", "BF16", "not one of its values"},
                {"precision.compute", "bf16|fp32", "not one of its values"},
                {"precision.compute", "", "not one of its values"},

@@ -41,7 +41,7 @@ no "wrong type" 2 "model.layers" model.layers=two
 no "out of range" 2 "model.dropout" model.dropout=1.5
 no "negative size" 2 "model.channels" model.channels=-16
 no "unknown choice" 2 "constant, cosine, linear or wsd" optim.schedule=cosin
-no "format of another release" 2 "bf16 or fp32" precision.compute=fp16
+no "format that does not exist" 2 "allowed is bf16" precision.compute=fp64
 no "ZeRO 3" 2 "memory.zero" memory.zero=3
 no "heads that do not divide channels" 2 "model.heads" model.heads=3
 yaml "duplicate key" 2 "bad.yaml:3" $'run:\n  steps: 1\n  steps: 2'

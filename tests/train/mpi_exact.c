@@ -6,10 +6,16 @@
 enum { SEQUENCES = 12, STEPS = 4 }; /* 12: divides by 1, 2, 3 and 4 ranks */
 
 static const struct {
-    const char *compute, *mode, *master, *rounding;
-} kinds[] = {{"fp32", "stream", "fp32", "nearest"},    {"fp32", "documents", "fp32", "nearest"},
-             {"bf16", "documents", "fp32", "nearest"}, {"bf16", "documents", "split", "nearest"},
-             {"bf16", "documents", "none", "nearest"}, {"bf16", "stream", "none", "stochastic"}};
+    const char *compute, *mode, *master, *rounding, *recipe, *backward;
+} kinds[] = {{"fp32", "stream", "fp32", "nearest", "current", "bf16"},
+             {"fp32", "documents", "fp32", "nearest", "current", "bf16"},
+             {"bf16", "documents", "fp32", "nearest", "current", "bf16"},
+             {"bf16", "documents", "split", "nearest", "current", "bf16"},
+             {"bf16", "documents", "none", "nearest", "current", "bf16"},
+             {"bf16", "stream", "none", "stochastic", "current", "bf16"},
+             {"fp8", "documents", "fp32", "nearest", "current", "e5m2"},
+             {"fp8", "documents", "fp32", "nearest", "delayed", "e5m2"},
+             {"fp8", "stream", "fp32", "nearest", "mxfp8", "bf16"}};
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
 static tt_config exact_config(const char *run, int kind)
@@ -20,6 +26,9 @@ static tt_config exact_config(const char *run, int kind)
     set(&config, "data.mode", "%s", kinds[kind].mode);
     set(&config, "precision.master", "%s", kinds[kind].master);
     set(&config, "precision.rounding", "%s", kinds[kind].rounding);
+    set(&config, "fp8.recipe", "%s", kinds[kind].recipe);
+    set(&config, "fp8.backward", "%s", kinds[kind].backward);
+    set(&config, "fp8.history", "2");
     set(&config, "model.dropout", "0.1");
     set(&config, "optim.clip", "0.5");
     set(&config, "batch.sequences", "%d", SEQUENCES);

@@ -9,11 +9,13 @@ enum { SECOND = 3 };
 /* Six steps are three, a restart, and three, bit for bit; also when the restart cuts the optimizer's
  * state differently. */
 static const struct {
-    const char *compute, *master, *rounding;
+    const char *compute, *master, *rounding, *recipe;
     int before, after; /* ZeRO stages of the interrupted run */
-} restarts[] = {{"fp32", "fp32", "nearest", 1, 1},    {"fp32", "fp32", "nearest", 0, 1},
-                {"bf16", "fp32", "nearest", 1, 0},    {"bf16", "split", "nearest", 1, 0},
-                {"bf16", "none", "stochastic", 0, 1}, {"bf16", "none", "nearest", 1, 1}};
+} restarts[] = {
+    {"fp32", "fp32", "nearest", "current", 1, 1},    {"fp32", "fp32", "nearest", "current", 0, 1},
+    {"bf16", "fp32", "nearest", "current", 1, 0},    {"bf16", "split", "nearest", "current", 1, 0},
+    {"bf16", "none", "stochastic", "current", 0, 1}, {"bf16", "none", "nearest", "current", 1, 1},
+    {"fp8", "fp32", "nearest", "current", 0, 1},     {"fp8", "fp32", "nearest", "delayed", 1, 0}};
 enum { RESTARTS = sizeof restarts / sizeof *restarts };
 
 START_TEST(resumed_is_uninterrupted)
@@ -26,6 +28,8 @@ START_TEST(resumed_is_uninterrupted)
         set(c, "precision.compute", "%s", restarts[_i].compute);
         set(c, "precision.master", "%s", restarts[_i].master);
         set(c, "precision.rounding", "%s", restarts[_i].rounding);
+        set(c, "fp8.recipe", "%s", restarts[_i].recipe);
+        set(c, "fp8.history", "4");
         if (c == &config) {
             break;
         }

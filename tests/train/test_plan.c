@@ -232,7 +232,7 @@ START_TEST(page_says_the_numbers)
     tt_plan_text(&p, &page);
     for (int c = 0; c < TT_MEM_COMPONENTS; c++) {
         tt_human_bytes((double)p.plan.bytes[c], size);
-        snprintf(line, sizeof line, "  %-14s %12s\n", tt_component_names[c], size);
+        snprintf(line, sizeof line, "  %-14s %12s", tt_component_names[c], size);
         ck_assert_ptr_nonnull(strstr(page.data, line));
     }
     snprintf(line, sizeof line, "%lld parameters", (long long)p.plan.parameters);
