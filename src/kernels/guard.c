@@ -351,7 +351,8 @@ static void guard_from_act(tt_ctx *ctx, float *y, const void *x, int64_t n)
     after(ctx, "from_act", SPANS(s));
 }
 
-/* Codes and exponents are bytes, of which every pattern means something: written ones are not watched. */
+/* Codes and exponents are bytes, of which every pattern means something, so as outputs they are not
+ * watched. */
 static void guard_fp8_scale(tt_ctx *ctx, int8_t *exponent, float *amax, const void *x, int64_t rows,
                             int64_t width, int64_t size, tt_format format)
 {

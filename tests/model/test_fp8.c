@@ -153,7 +153,7 @@ START_TEST(half_is_kept)
 }
 END_TEST
 
-/* Delayed scales come from what was: too small an amax saturates, none at all leaves it to the tensor. */
+/* Delayed scales come from what was: too small an amax saturates, none leaves it to the tensor. */
 START_TEST(delayed_remembers)
 {
     const tt_shape shape = shape_without_dropout();

@@ -51,7 +51,8 @@ tt_extents tt_model_extents(const tt_shape *shape, int64_t B, int64_t T, bool pa
  * included) + 6 * L * C * T. */
 double tt_model_flops_per_token(const tt_shape *shape, const tt_params *params);
 
-/* weights[N] act, borrowed, and in FP8 rounded in place by tt_model_pack; gradient[N], with lost[params->count], borrowed, NULL for evaluation only;
+/* weights[N] act, borrowed, and in FP8 rounded in place by tt_model_pack; gradient[N], with
+ * lost[params->count], borrowed, NULL for evaluation only;
  * ctx borrowed; activations are taken from arena. With `packed`, an arena too, packed forms are kept
  * and taken from it, and tt_model_pack comes before the first pass; NULL: each matmul packs for
  * itself. fp8 is borrowed; NULL: the format is not FP8. */

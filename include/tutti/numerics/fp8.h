@@ -21,7 +21,6 @@
 #ifndef TUTTI_NUMERICS_FP8_H
 #define TUTTI_NUMERICS_FP8_H
 
-#include <math.h>
 #include <stdint.h>
 
 #include "tutti/numerics/format.h"
@@ -51,7 +50,7 @@ static inline int8_t tt_fp8_exponent(tt_format format, float amax, int margin)
 /* 2^e; NaN for a block that has no scale. */
 static inline float tt_fp8_scale(int e)
 {
-    return e == TT_FP8_NAN ? NAN : tt_f32_of_bits((uint32_t)(127 + e) << 23);
+    return tt_f32_of_bits(e == TT_FP8_NAN ? 0x7fc00000u : (uint32_t)(127 + e) << 23);
 }
 
 /* Blocks in a row of `width`. */

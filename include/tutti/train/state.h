@@ -28,13 +28,13 @@ typedef struct tt_rows {
 tt_code tt_rows_make(tt_rows *rows, const tt_params *params, const tt_shard *shard,
                      const int64_t *local, int groups, const char *const *group, float *const *data,
                      const tt_form *form, tt_err *err);
-/* One row more, of a tensor [m,n] that every rank has whole; `mine`: this rank has it in the file's eyes.
- * Once for rows that were made. */
+/* One row more, of a tensor [m,n] that every rank has whole; `mine`: this rank has it in the file's
+ * eyes. Once for rows that were made. */
 void tt_rows_add(tt_rows *rows, const char *name, int64_t m, int64_t n, float *data, bool mine);
 void tt_rows_free(tt_rows *rows);
 
-/* Rows of params, adam_m and adam_v (in this order), and of what FP8 remembers, for the cut of this rank:
- * together the ranks hold
+/* Rows of params, adam_m and adam_v (in this order), and of what FP8 remembers, for the cut of this
+ * rank: together the ranks hold
  * each element once, whatever the ZeRO stage. The pieces are trainer memory; the trainer stays where it
  * is as long as the rows are used. */
 tt_code tt_state_rows(tt_rows *rows, const tt_trainer *trainer, tt_err *err);
