@@ -184,9 +184,9 @@ typedef struct tt_extents {
  * to_act         y[n] out act = rounded x[n] float
  * from_act       y[n] out float = x[n] act
  * fp8_scale      exponent[rows*blocks] out: of every block of `size` neighbours in a row of
- *                x[rows,width] act, blocks = ceil(width/size), for E4M3 or E5M2 (numerics/fp8.h). amax (NULL:
- *                not wanted) inout: the larger of it and the largest magnitude of x, infinite when
- *                some element is not finite
+ *                x[rows,width] act, blocks = ceil(width/size), for E4M3 or E5M2 (numerics/fp8.h).
+ *                amax (NULL: not wanted) inout: the larger of it and the largest magnitude of x,
+ *                infinite when some element is not finite
  * fp8_round      code[rows,width] out (NULL: not wanted) = codes of x[rows,width] act times
  *                2^exponent of its block, nearest even, saturating; x inout: with `replace` it
  *                becomes their values
