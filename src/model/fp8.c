@@ -115,8 +115,8 @@ static void find_scales(tt_pass *pass, int8_t *exponent, const void *x, blocks b
         return;
     }
     fp8->amax[site] = fmaxf(fp8->amax[site], amax / unit);
-    const float expected = tt_fp8_expected(fp8, site);
-    if (fp8->recipe == TT_FP8_DELAYED && expected > 0) {
+    const float expected = tt_fp8_expected(fp8, site); /* 0 unless delayed */
+    if (expected > 0) {
         const int8_t all = tt_fp8_exponent(format, expected * unit, fp8->margin);
         for (int64_t i = 0; i < b.rows; i++) { /* a sequence that is not finite has no scale */
             exponent[i] = exponent[i] == TT_FP8_NAN ? exponent[i] : all;
@@ -159,8 +159,10 @@ void tt_pass_restore(tt_pass *pass, int stage)
 {
     const tt_model *model = pass->model;
     const tt_layout *layout = &model->layout;
-    for (tt_slot slot = 0;
-         model->fp8 != NULL && stage >= 1 && stage <= model->shape.L && slot < TT_SLOTS; slot++) {
+    if (model->fp8 == NULL || stage < 1 || stage > model->shape.L) {
+        return;
+    }
+    for (tt_slot slot = 0; slot < TT_SLOTS; slot++) {
         if (layout->code[slot].bytes > 0) {
             const blocks b = blocks_of(pass, tt_slot_width(&model->shape, slot));
             model->ctx->ops->fp8_value(model->ctx, tt_pass_slot(pass, slot, stage),

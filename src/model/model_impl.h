@@ -144,6 +144,7 @@ typedef struct tt_layout {
     tt_span spare;              /* exponents of a gradient or a weight, while it is rounded */
     tt_span gradient[TT_BUFFERS];
     size_t bytes;
+    size_t kept; /* of them, what waits for backward, a copy for each stage */
 } tt_layout;
 
 /* fp8 NULL: everything is kept in act. */

@@ -179,16 +179,19 @@ void tt_layout_make(tt_layout *layout, const tt_shape *shape, int64_t B, int64_t
         /* One copy per stage that reads it; the stream is read by the blocks and the crown. */
         int64_t readers = slot == TT_X ? shape->L + 1 : shape->L;
         const bool saved = backward && slot_saved(slot);
+        const size_t before = layout->bytes;
         int64_t copies = saved ? readers : 1;
         const tt_layer *writer = slot_writer(slot);
         int64_t stats = writer != NULL && writer->stats != NULL ? writer->stats(shape, B, T) : 0;
         layout->slot[slot] =
             place(layout, tt_bytes(tt_mul(M, tt_slot_width(shape, slot)), act_bytes),
                   fp8 != NULL ? 1 : copies);
+        const size_t open = fp8 != NULL ? layout->bytes - before : 0; /* the copy to work in */
         layout->stats[slot] = place(layout, tt_bytes(stats, sizeof(float)), copies);
         if (fp8 != NULL) {
             place_fp8(layout, shape, slot, B, T, saved, fp8);
         }
+        layout->kept += saved ? layout->bytes - before - open : 0;
     }
     for (int buffer = 0; backward && buffer < TT_BUFFERS; buffer++) {
         int64_t count = tt_mul(M, buffer_width(shape, buffer));
@@ -204,15 +207,8 @@ size_t tt_model_activation_bytes(const tt_shape *shape, int64_t B, int64_t T, si
 {
     tt_layout layout;
     tt_layout_make(&layout, shape, B, T, act_bytes, backward, fp8);
-    for (int slot = 0; kept != NULL && slot < TT_SLOTS; slot++) {
-        const tt_span *spans[] = {&layout.slot[slot], &layout.stats[slot], &layout.code[slot],
-                                  &layout.exponent[slot]};
-        *kept = slot == 0 ? 0 : *kept;
-        for (int i = 0; i < 4; i++) {
-            const bool waits = spans[i]->copies > 1 || layout.code[slot].bytes > 0;
-            *kept +=
-                waits && (i > 0 || fp8 == NULL) ? tt_bytes(spans[i]->copies, spans[i]->bytes) : 0;
-        }
+    if (kept != NULL) {
+        *kept = layout.kept;
     }
     return layout.bytes;
 }

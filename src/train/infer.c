@@ -27,8 +27,8 @@ static tt_code read_config(tt_infer *infer, const char *checkpoint, int override
     config->batch.accumulate = 1;
     config->batch.sequences = 0;
     config->memory.zero = 0;
-    if (strcmp(config->precision.compute, "bf16") !=
-        0) { /* read in another format than trained in */
+    const bool bf16 = strcmp(config->precision.compute, "bf16") == 0;
+    if (!bf16) { /* read in another format than trained in */
         strcpy(config->precision.master, "fp32");
         strcpy(config->precision.rounding, "nearest");
     }

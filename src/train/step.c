@@ -67,26 +67,31 @@ static void update_shard(tt_trainer *t, double lr, double grad_scale)
     }
 }
 
+/* t->maxima[TT_STEP_MAXIMA] inout, and FP8's largest magnitudes of the step: the largest over ranks. */
+static tt_code share_maxima(tt_trainer *t, tt_err *err)
+{
+    const tt_fp8 *fp8 = &t->print.fp8;
+    double *amax = t->maxima + TT_STEP_MAXIMA;
+    for (int i = 0; i < fp8->sites; i++) {
+        amax[i] = (double)fp8->amax[i];
+    }
+    tt_code rc = tt_max_f64(t->world, t->maxima, TT_STEP_MAXIMA + fp8->sites, err);
+    for (int i = 0; i < fp8->sites; i++) {
+        fp8->amax[i] = (float)amax[i];
+    }
+    return rc;
+}
+
 /* Times and memory of the slowest and largest rank; what went over the wire since `wire`. */
 static tt_code finish_record(tt_trainer *t, double start, const tt_wire *wire, tt_record *record,
                              tt_err *err)
 {
     const tt_plan *plan = &t->print.plan;
-    tt_fp8 *fp8 = tt_blueprint_fp8(&t->print);
     double *most = t->maxima;
     most[0] = tt_seconds() - start;
     most[1] = t->world->wire.seconds - wire->seconds;
     most[2] = (double)tt_rss();
-    for (int i = 0; fp8 != NULL && i < fp8->sites; i++) {
-        most[TT_STEP_MAXIMA + i] = (double)fp8->amax[i];
-    }
-    tt_code rc = tt_max_f64(t->world, most, TT_STEP_MAXIMA + t->print.fp8.sites, err);
-    for (int i = 0; fp8 != NULL && i < fp8->sites; i++) {
-        fp8->amax[i] = (float)most[TT_STEP_MAXIMA + i];
-    }
-    if (fp8 != NULL && !record->skipped) {
-        tt_fp8_push(fp8, t->progress.updates);
-    }
+    tt_code rc = share_maxima(t, err);
     double seconds = fmax(most[0], 1e-9);
     record->step_ms = 1e3 * seconds;
     record->tokens_per_s = (double)record->tokens / seconds;
@@ -186,7 +191,10 @@ tt_code tt_step(tt_trainer *t, const tt_request *request, tt_record *record, tt_
     if (tally.nonfinite > 0) {
         TT_TRY(tt_tally_name(t, bad, record, err));
     }
-    rc = finish_record(t, start, &wire, record, err);
+    TT_TRY(finish_record(t, start, &wire, record, err));
+    if (update) {
+        tt_fp8_push(&t->print.fp8, t->progress.updates);                  /* nothing unless delayed */
+    }
 out:
     return rc;
 }

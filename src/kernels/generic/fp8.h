@@ -32,12 +32,6 @@ static inline fp8_grid fp8_grid_of(tt_format format)
                       .whole = (float)(f->min_subnormal * 0x1p23)};
 }
 
-/* The lanes of `a` where the mask is set, of b elsewhere. */
-static inline vec_bits fp8_where(vec_bits mask, vec_bits a, vec_bits b)
-{
-    return (mask & a) | (~mask & b);
-}
-
 /* x, scaled, to the nearest number of the grid; *code is its code. Saturates; NaN, whose code is 0x7f
  * in both formats, stays NaN. */
 static inline vec fp8_nearest(const fp8_grid *g, vec x, vec_bits *code)
@@ -49,10 +43,10 @@ static inline vec fp8_nearest(const fp8_grid *g, vec x, vec_bits *code)
     const vec_bits normal = (bits + half) >> g->drop;
     const vec near = size + g->whole, tiny = near - g->whole;
     const vec_bits units = (vec_bits)near - tt_bits_of_f32(g->whole);
-    const vec_bits unsigned_code = fp8_where(small, units, normal - g->rebias);
-    const vec_bits value = fp8_where(small, (vec_bits)tiny, normal << g->drop);
-    *code = fp8_where(nan, (vec_bits){0} + 0x7fu, unsigned_code) | sign >> 24;
-    return (vec)(fp8_where(nan, (vec_bits){0} + 0x7fc00000u, value) | sign);
+    const vec_bits unsigned_code = vec_where(small, units, normal - g->rebias);
+    const vec_bits value = vec_where(small, (vec_bits)tiny, normal << g->drop);
+    *code = vec_where(nan, (vec_bits){0} + 0x7fu, unsigned_code) | sign >> 24;
+    return (vec)(vec_where(nan, (vec_bits){0} + 0x7fc00000u, value) | sign);
 }
 
 /* The number of a code, unscaled. */
@@ -63,10 +57,10 @@ static inline vec fp8_number(const fp8_grid *g, vec_bits code)
     const vec_bits small = (vec_bits)(size < (1u << m));
     const vec_bits normal = (size + g->rebias) << g->drop;
     const vec tiny = (vec)(size + tt_bits_of_f32(g->whole)) - g->whole;
-    const vec_bits value = fp8_where(small, (vec_bits)tiny, normal);
+    const vec_bits value = vec_where(small, (vec_bits)tiny, normal);
     const vec_bits beyond = (vec_bits)(size > g->last);
     const vec_bits payload = (size & ((1u << m) - 1)) << g->drop; /* none: an infinity */
-    return (vec)(fp8_where(beyond, payload | 0x7f800000u, value) | sign);
+    return (vec)(vec_where(beyond, payload | 0x7f800000u, value) | sign);
 }
 
 /* The largest magnitude of x[n], as bits: they order as magnitudes do, infinity and NaN last. */
@@ -78,7 +72,7 @@ static inline uint32_t fp8_most(const act *x, int64_t n)
         EACH_PART(p)
         {
             const vec_bits size = (vec_bits)f.part[p] & 0x7fffffffu;
-            most[p] = fp8_where((vec_bits)(size > most[p]), size, most[p]);
+            most[p] = vec_where((vec_bits)(size > most[p]), size, most[p]);
         }
     }
     uint32_t all = 0;

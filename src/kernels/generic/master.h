@@ -20,13 +20,13 @@ enum { MASTER_RUN = 2 * BLOCK, PER_COUNTER = 8 };
 static inline wide master_load(const tt_master *master, const act *w, int64_t at, int64_t n)
 {
 #if defined(TT_ACT_BF16)
-    if (master->kind != TT_MASTER_FP32) {
+    if (master->kind == TT_MASTER_NONE) {
+        return wide_load_act(w + at, n);
+    }
+    if (master->kind == TT_MASTER_SPLIT) {
         uint16_t few[LANES] = {0};
         const uint16_t *low = master->low + at;
         wide p = wide_load_act(w + at, n);
-        if (master->kind == TT_MASTER_NONE) {
-            return p;
-        }
         if (n < LANES) {
             COPY_FEW(uint16_t, few, low, n);
             low = few;
@@ -82,7 +82,7 @@ static inline void random_store(act *w, wide p, int64_t n, const uint16_t *rando
         const vec_bits top = (vec_bits)((vec_ints)(bits & 0x7fffffffu) > 0x7f7effff);
         const vec_bits nearest = (0x7fffu + ((bits >> 16) & 1u)) & ~nan;
         const vec_bits any = vec_of_halves(random + k * VEC) & 0xffffu;
-        code[k] = (bits + ((top & nearest) | (~top & any))) >> 16;
+        code[k] = (bits + vec_where(top, nearest, any)) >> 16;
     }
     halves_store(w, code, n);
 }

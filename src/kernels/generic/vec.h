@@ -149,6 +149,12 @@ typedef struct wide {
 /* Repeats what follows for each part of a step; the compiler unrolls it. */
 #define EACH_PART(p) _Pragma("GCC unroll 4") for (int p = 0; p < PARTS; p++)
 
+/* The lanes of `a` where the mask is set, of b elsewhere. */
+static inline vec_bits vec_where(vec_bits mask, vec_bits a, vec_bits b)
+{
+    return (mask & a) | (~mask & b);
+}
+
 /* The same number everywhere. */
 static inline vec vec_all(float x)
 {
