@@ -144,7 +144,8 @@ static tt_code read_value(reader *r, const char *path, tt_err *err)
         return tt_fail(err, TT_EUSER, "%s: %s holds a NUL byte", here(r), path);
     }
     bool plain = r->event.data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
-    bool word = option->type == TT_OPT_STRING || option->type == TT_OPT_CHOICE;
+    bool word = option->type == TT_OPT_STRING || option->type == TT_OPT_CHOICE ||
+                option->type == TT_OPT_CHOICE_OR_REAL;
     if (!plain && !word) {
         tt_text allowed = {0};
         tt_option_allowed(option, &allowed);

@@ -58,7 +58,7 @@ static void add_range(const tt_option *option, tt_text *out)
     }
     tt_text_add(out, option->open_low ? " above " : " from ");
     tt_text_add_double(out, option->low);
-    tt_text_add(out, option->open_high ? " to below " : " to ");
+    tt_text_add(out, !option->open_high ? " to " : option->open_low ? " and below " : " to below ");
     if (whole) { /* never as 1e+09 */
         tt_text_add(out, "%" PRId64, (int64_t)option->high);
     } else {
@@ -78,6 +78,11 @@ void tt_option_allowed(const tt_option *option, tt_text *out)
         break;
     case TT_OPT_CHOICE:
         add_choices(option->choices, out);
+        break;
+    case TT_OPT_CHOICE_OR_REAL:
+        add_choices(option->choices, out);
+        tt_text_add(out, ", or ");
+        add_range(option, out);
         break;
     case TT_OPT_STRING:
         tt_text_add(out, "text");
@@ -103,6 +108,30 @@ static bool in_range(const tt_option *option, double value)
 {
     return (option->open_low ? value > option->low : value >= option->low) &&
            (option->open_high ? value < option->high : value <= option->high);
+}
+
+/* Stores a word; NULL, or what is wrong with it. */
+static const char *store_text(tt_config *config, const tt_option *option, const char *value)
+{
+    char *target = (char *)config + option->offset;
+    const size_t length = strlen(value);
+    if (length >= option->bytes) {
+        return "is too long";
+    }
+    memset(target, 0, option->bytes); /* equal values are equal bytes */
+    memcpy(target, value, length);
+    return NULL;
+}
+
+/* Stores a number as the shortest text that reads back to it. */
+static const char *store_number(tt_config *config, const tt_option *option, double number)
+{
+    tt_text text = {0};
+    tt_text_add_double(&text, number);
+    const char *wrong =
+        text.failed ? "cannot be stored: out of memory" : store_text(config, option, text.data);
+    tt_text_free(&text);
+    return wrong;
 }
 
 /* Stores the value; NULL, or what is wrong with it. */
@@ -141,6 +170,14 @@ static const char *store(tt_config *config, const tt_option *option, const char 
             return "is not one of its values";
         }
         break;
+    case TT_OPT_CHOICE_OR_REAL:
+        if (is_choice(option->choices, value)) {
+            break;
+        }
+        if (!tt_parse_double(value, &real)) {
+            return "is neither one of its words nor a number";
+        }
+        return in_range(option, real) ? store_number(config, option, real) : "is out of range";
     case TT_OPT_STRING:
         if (!tt_text_is_clean(value)) {
             return "holds control characters or is not UTF-8";
@@ -150,13 +187,7 @@ static const char *store(tt_config *config, const tt_option *option, const char 
         }
         break;
     }
-    size_t length = strlen(value);
-    if (length >= option->bytes) {
-        return "is too long";
-    }
-    memset(target, 0, option->bytes); /* equal values are equal bytes */
-    memcpy(target, value, length);
-    return NULL;
+    return store_text(config, option, value);
 }
 
 tt_code tt_config_set(tt_config *config, const char *where, const char *path, const char *value,
@@ -240,11 +271,23 @@ void tt_config_value(const tt_config *config, const tt_option *option, tt_text *
         tt_text_add(out, "%s", bool_of(config, option) ? "true" : "false");
         break;
     case TT_OPT_CHOICE:
+    case TT_OPT_CHOICE_OR_REAL:
         tt_text_add(out, "%s", text_of(config, option));
         break;
     case TT_OPT_STRING: /* a JSON string is a double-quoted YAML scalar */
         tt_text_add_json(out, text_of(config, option));
         break;
+    }
+}
+
+void tt_config_value_json(const tt_config *config, const tt_option *option, tt_text *out)
+{
+    const bool word =
+        option->choices != NULL && is_choice(option->choices, text_of(config, option));
+    if (word) {
+        tt_text_add_json(out, text_of(config, option));
+    } else {
+        tt_config_value(config, option, out);
     }
 }
 
@@ -277,6 +320,7 @@ static bool same_value(const tt_config *a, const tt_config *b, const tt_option *
     case TT_OPT_BOOL:
         return bool_of(a, option) == bool_of(b, option);
     case TT_OPT_CHOICE:
+    case TT_OPT_CHOICE_OR_REAL:
     case TT_OPT_STRING:
         return strcmp(text_of(a, option), text_of(b, option)) == 0;
     }

@@ -27,6 +27,11 @@
         AT(section, key), .type = TT_OPT_REAL, .preset = text, .low = 0, .high = 1, \
                           .open_high = true, .resume = class, .help = line          \
     }
+#define BETWEEN(section, key, text, least, most, open, class, line)                          \
+    {                                                                                        \
+        AT(section, key), .type = TT_OPT_REAL, .preset = text, .low = least, .high = most,   \
+                          .open_low = open, .open_high = open, .resume = class, .help = line \
+    }
 #define BOOL(section, key, text, class, line)                                                \
     {                                                                                        \
         AT(section, key), .type = TT_OPT_BOOL, .preset = text, .resume = class, .help = line \
@@ -40,11 +45,20 @@
         AT(section, key), .type = TT_OPT_CHOICE, .preset = text, .choices = words, \
                           .resume = class, .help = line                            \
     }
+#define CHOICE_OR_REAL(section, key, text, words, least, most, class, line)                \
+    {                                                                                      \
+        AT(section, key), .type = TT_OPT_CHOICE_OR_REAL, .preset = text, .choices = words, \
+                          .low = least, .high = most, .resume = class, .help = line        \
+    }
 
 /* Upper ends keep every product of sizes within 64 bits; 2^63 stands for "none". model.layers ends
  * where the model does (a test compares). */
 #define NO_END 0x1p63
 #define MANY 1e9
+/* Loss scales with which the seed of backward and the largest summand of exact mode are normal FP32
+ * numbers for every batch. */
+#define LEAST_SCALE 1e-12
+#define MOST_SCALE 1e18
 
 const tt_option tt_options[] = {
     CHOICE(model, arch, "gpt2", "gpt2", TT_TRAJECTORY, "architecture"),
@@ -100,13 +114,28 @@ const tt_option tt_options[] = {
 
     CHOICE(precision, compute, "bf16", "bf16|fp32|fp8", TT_TRAJECTORY,
            "format of weights and activations in matmuls"),
-    CHOICE(precision, loss_scale, "none", "none", TT_TRAJECTORY, "factor on the loss in backward"),
+    CHOICE_OR_REAL(
+        precision, loss_scale, "none", "none|dynamic", LEAST_SCALE, MOST_SCALE, TT_TRAJECTORY,
+        "factor on the mean loss in backward, undone before clipping; dynamic = as large "
+        "as the format bears, see scaler"),
     CHOICE(
         precision, master, "fp32", "fp32|split|none", TT_TRAJECTORY,
         "what the optimizer keeps of the weights; split = the same numbers in 2 bytes a parameter "
         "beside the BF16 weight, none = nothing"),
     CHOICE(precision, rounding, "nearest", "nearest|stochastic", TT_TRAJECTORY,
            "how weights without a master are rounded after an update"),
+
+    BETWEEN(scaler, start, "65536", LEAST_SCALE, MOST_SCALE, false, TT_TRAJECTORY,
+            "dynamic loss scale of the first step"),
+    REAL(scaler, growth, "2", 1, true, TT_TRAJECTORY, "factor after scaler.interval good steps"),
+    INT(scaler, interval, "2000", 1, NO_END, TT_TRAJECTORY,
+        "good steps in a row after which the loss scale grows"),
+    BETWEEN(scaler, backoff, "0.5", 0, 1, true, TT_TRAJECTORY,
+            "factor after a step that was skipped for a non-finite gradient"),
+    BETWEEN(scaler, floor, "1", LEAST_SCALE, MOST_SCALE, false, TT_TRAJECTORY,
+            "least dynamic loss scale"),
+    BETWEEN(scaler, cap, "16777216", LEAST_SCALE, MOST_SCALE, false, TT_TRAJECTORY,
+            "largest dynamic loss scale"),
 
     CHOICE(fp8, recipe, "current", "current|delayed|mxfp8", TT_TRAJECTORY,
            "scales in FP8: of each sequence, of the last steps, or of every 32 numbers"),

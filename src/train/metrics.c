@@ -139,13 +139,9 @@ static void run_line(const tt_trainer *t, tt_text *line)
             tt_text_add(line, "%s\"%.*s\": {", i == 0 ? "" : "}, ", (int)length, o->path);
         }
         tt_text value = {0};
-        tt_config_value(&t->print.config, o, &value);
-        tt_text_add(line, "%s\"%s\": ", same ? ", " : "", dot + 1);
-        if (o->type == TT_OPT_STRING || o->type == TT_OPT_CHOICE) {
-            tt_text_add_json(line, (const char *)&t->print.config + o->offset);
-        } else {
-            tt_text_add(line, "%s", value.data ? value.data : "null");
-        }
+        tt_config_value_json(&t->print.config, o, &value);
+        tt_text_add(line, "%s\"%s\": %s", same ? ", " : "", dot + 1,
+                    value.data ? value.data : "null");
         line->failed = line->failed || value.failed;
         tt_text_free(&value);
         section = o->path;

@@ -22,10 +22,13 @@ START_TEST(test_rows)
         const tt_option *o = &tt_options[i];
         ck_assert_ptr_nonnull(strchr(o->path, '.'));
         ck_assert(o->help != NULL && o->help[0] != '\0' && strpbrk(o->help, "|\n") == NULL);
-        ck_assert(o->type != TT_OPT_CHOICE || o->choices != NULL);
-        ck_assert(o->type == TT_OPT_CHOICE || o->type == TT_OPT_STRING ||
+        const bool chosen = o->type == TT_OPT_CHOICE || o->type == TT_OPT_CHOICE_OR_REAL;
+        ck_assert(chosen == (o->choices != NULL));
+        ck_assert(chosen || o->type == TT_OPT_STRING ||
                   o->bytes == (o->type == TT_OPT_BOOL ? sizeof(bool) : 8));
-        ck_assert((o->type != TT_OPT_INT && o->type != TT_OPT_REAL) || o->low < o->high);
+        ck_assert(
+            (o->type != TT_OPT_INT && o->type != TT_OPT_REAL && o->type != TT_OPT_CHOICE_OR_REAL) ||
+            o->low < o->high);
         for (size_t b = 0; b < o->bytes; b++) {
             ck_assert_uint_eq(cover[o->offset + b]++, 0);
         }
@@ -100,6 +103,13 @@ START_TEST(test_accepted)
                                    {"optim.clip", "0"},
                                    {"optim.min_lr", "0"},
                                    {"precision.compute", "fp32"},
+                                   {"precision.loss_scale", "none"},
+                                   {"precision.loss_scale", "dynamic"},
+                                   {"precision.loss_scale", "65536"},
+                                   {"precision.loss_scale", "1e-12"},
+                                   {"scaler.growth", "1.5"},
+                                   {"scaler.backoff", "0.999"},
+                                   {"scaler.floor", "0.25"},
                                    {"memory.zero", "0"},
                                    {"run.threads", "1024"},
                                    {"run.save_every", "0"},
@@ -153,7 +163,20 @@ START_TEST(test_refused)
                {"precision.compute", "BF16", "not one of its values"},
                {"precision.compute", "bf16|fp32", "not one of its values"},
                {"precision.compute", "", "not one of its values"},
-               {"precision.loss_scale", "dynamic", "allowed is none"},
+               {"precision.loss_scale", "off",
+                "is neither one of its words nor a number; allowed is none or dynamic, or a number "
+                "from 1.0e-12 to 1.0e+18"},
+               {"precision.loss_scale", "", "is neither one of its words"},
+               {"precision.loss_scale", "none|dynamic", "is neither one of its words"},
+               {"precision.loss_scale", "inf", "is neither one of its words"},
+               {"precision.loss_scale", "0", "out of range"},
+               {"precision.loss_scale", "-1", "out of range"},
+               {"precision.loss_scale", "1e19", "out of range"},
+               {"scaler.growth", "1", "out of range; allowed is a number above 1"},
+               {"scaler.backoff", "0", "out of range; allowed is a number above 0 and below 1"},
+               {"scaler.backoff", "1", "out of range"},
+               {"scaler.floor", "0", "out of range; allowed is a number from 1.0e-12 to 1.0e+18"},
+               {"scaler.interval", "0", "allowed is a whole number of at least 1"},
                {"memory.zero", "3", "out of range; allowed is a whole number from 0 to 1"},
                {"memory.recompute", "block", "allowed is none"},
                {"optim.schedule", "cos", "allowed is constant, cosine, linear or wsd"},
@@ -199,6 +222,10 @@ START_TEST(test_meant)
                                     {"train.max_steps", "run.steps"},
                                     {"run.save_evry", "run.save_every"},
                                     {"lr", "optim.lr"},
+                                    {"precision.init_scale", "scaler.start"},
+                                    {"scaler.growth_interval", "scaler.interval"},
+                                    {"loss_scale", "precision.loss_scale"},
+                                    {"scalar.start", "scaler.start"},
                                     {"optimm", "optim"},
                                     {"optim.weightdecay", "optim.weight_decay"},
                                     {"precision.comptue", "precision.compute"}};
@@ -220,6 +247,37 @@ START_TEST(test_meant)
     tt_config_set(&c, "somewhere", "qqqqqqqq.wwwwwww", "1", &err);
     ck_assert_ptr_null(strstr(err.text, "did you mean"));
     ck_assert_ptr_nonnull(strstr(err.text, "sections are model, data, batch"));
+}
+END_TEST
+
+/* A number is stored as one text however it was spelt, and reads back. */
+START_TEST(test_word_or_number)
+{
+    const char *const same[][2] = {
+        {"65536", "65536"},  {"6.5536e4", "65536"}, {"65536.0", "65536"}, {"+065536.", "65536"},
+        {"1e18", "1.0e+18"}, {"0.1", "0.1"},        {"none", "none"},     {"dynamic", "dynamic"}};
+    tt_config a, b;
+    tt_err err;
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
+        tt_text text = {0}, json = {0};
+        tt_config_preset(&a);
+        memset(a.precision.loss_scale, 'x', sizeof a.precision.loss_scale - 1);
+        ck_assert_int_eq(tt_config_set(&a, "test", "precision.loss_scale", same[i][0], &err),
+                         TT_OK);
+        ck_assert_str_eq(a.precision.loss_scale, same[i][1]);
+        tt_config_text(&a, false, &text);
+        ck_assert_int_eq(tt_config_parse(&b, "test", text.data, &err), TT_OK);
+        ck_assert_mem_eq(&a.precision, &b.precision, sizeof a.precision);
+        ck_assert_int_eq(tt_config_same_trajectory(&a, &b, &err), TT_OK);
+        tt_config_value_json(&a, row("precision.loss_scale"), &json);
+        ck_assert_str_eq(json.data, i == 6 ? "\"none\"" : i == 7 ? "\"dynamic\"" : same[i][1]);
+        tt_text_free(&text);
+        tt_text_free(&json);
+    }
+    tt_config_preset(&b);
+    ck_assert_int_eq(tt_config_same_trajectory(&b, &a, &err), TT_EUSER);
+    ck_assert_ptr_nonnull(
+        strstr(err.text, "precision.loss_scale is none in the checkpoint but dynamic now"));
 }
 END_TEST
 
@@ -287,6 +345,7 @@ static Suite *make_suite(void)
     tcase_add_test(tcase, test_accepted);
     tcase_add_test(tcase, test_refused);
     tcase_add_test(tcase, test_meant);
+    tcase_add_test(tcase, test_word_or_number);
     tcase_add_test(tcase, test_same_trajectory);
     tcase_add_test(tcase, test_table);
     suite_add_tcase(suite, tcase);

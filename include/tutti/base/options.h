@@ -50,10 +50,15 @@ typedef struct tt_config {
     } optim;
     struct {
         char compute[TT_NAME];    /* bf16 | fp32 */
-        char loss_scale[TT_NAME]; /* none */
+        char loss_scale[TT_NAME]; /* none | dynamic | a number as tt_text_add_double writes it */
         char master[TT_NAME];     /* fp32 | split | none */
         char rounding[TT_NAME];   /* nearest | stochastic */
     } precision;
+    struct {
+        double start, growth;
+        int64_t interval; /* good steps in a row */
+        double backoff, floor, cap;
+    } scaler; /* of the loss scale, when it is dynamic */
     struct {
         char recipe[TT_NAME];   /* current | delayed | mxfp8 */
         char backward[TT_NAME]; /* bf16 | e5m2 */
@@ -83,7 +88,8 @@ typedef enum tt_option_type {
     TT_OPT_REAL,
     TT_OPT_BOOL,
     TT_OPT_STRING,
-    TT_OPT_CHOICE
+    TT_OPT_CHOICE,
+    TT_OPT_CHOICE_OR_REAL /* stored as text: equal numbers are equal texts */
 } tt_option_type;
 
 typedef enum tt_option_scope {
@@ -105,7 +111,7 @@ typedef struct tt_option {
     const char *preset;       /* default, written as in YAML; NULL: required by train and plan */
     double low, high;         /* range of numbers, both ends included unless said otherwise */
     bool open_low, open_high; /* the end itself is not allowed */
-    const char *choices;      /* "bf16|fp32" for TT_OPT_CHOICE; else NULL */
+    const char *choices;      /* "bf16|fp32" for TT_OPT_CHOICE and CHOICE_OR_REAL; else NULL */
     tt_option_scope scope;
     tt_option_resume resume;
     const char *help; /* one line, with the unit */
@@ -140,6 +146,9 @@ void tt_config_text(const tt_config *config, bool scope_global_only, tt_text *ou
 
 /* One value as text (0.0006, true, bf16, "a string"), as tt_config_text writes it. */
 void tt_config_value(const tt_config *config, const tt_option *option, tt_text *out);
+
+/* The same as a value of JSON: words are strings too. */
+void tt_config_value_json(const tt_config *config, const tt_option *option, tt_text *out);
 
 /* Compares the TT_TRAJECTORY rows of a stored and a new config: TT_EUSER naming the first key that
  * changed with both values. */
