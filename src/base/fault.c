@@ -14,9 +14,10 @@ static const struct {
     const char *name;
     tt_fault_kind kind;
 } kinds[] = {
-    {"nan_grad", TT_FAULT_NAN_GRAD},   {"inf_grad", TT_FAULT_INF_GRAD},
-    {"flip_grad", TT_FAULT_FLIP_GRAD}, {"bad_norm", TT_FAULT_BAD_NORM},
-    {"crash_at", TT_FAULT_CRASH_AT},   {"enospc", TT_FAULT_ENOSPC},
+    {"nan_grad", TT_FAULT_NAN_GRAD},       {"inf_grad", TT_FAULT_INF_GRAD},
+    {"flip_grad", TT_FAULT_FLIP_GRAD},     {"bad_norm", TT_FAULT_BAD_NORM},
+    {"clip_scaled", TT_FAULT_CLIP_SCALED}, {"sync_every", TT_FAULT_SYNC_EVERY},
+    {"crash_at", TT_FAULT_CRASH_AT},       {"enospc", TT_FAULT_ENOSPC},
 };
 
 static const char *const points[] = {"before_save", "mid_save", "before_rename", "after_rename",
@@ -26,7 +27,8 @@ static const char *const points[] = {"before_save", "mid_save", "before_rename",
 
 static const char usage[] =
     "TUTTI_FAULT=%s: %s; allowed is <what>[:rank=R][,step=S], <what> one of nan_grad, inf_grad, "
-    "flip_grad, bad_norm, enospc, crash_at=<point>, <point> one of before_save, mid_save, "
+    "flip_grad, bad_norm, clip_scaled, sync_every, enospc, crash_at=<point>, <point> one of "
+    "before_save, mid_save, "
     "before_rename, after_rename, in_step";
 
 /* The part after the colon: rank=R, step=S, in any order, each at most once. */
@@ -75,8 +77,10 @@ static tt_code parse(char *copy, const char *text, tt_fault *fault, tt_err *err)
     if (where != NULL && !parse_where(where, fault)) {
         return tt_fail(err, TT_EUSER, usage, text, "rank or step is wrong");
     }
-    if (fault->kind == TT_FAULT_BAD_NORM && fault->rank != -1) {
-        return tt_fail(err, TT_EUSER, usage, text, "bad_norm is a mistake that all ranks make");
+    const bool shared = fault->kind == TT_FAULT_BAD_NORM || fault->kind == TT_FAULT_CLIP_SCALED ||
+                        fault->kind == TT_FAULT_SYNC_EVERY;
+    if (shared && fault->rank != -1) {
+        return tt_fail(err, TT_EUSER, usage, text, "this is a mistake that all ranks make");
     }
     return TT_OK;
 }

@@ -137,6 +137,9 @@ static tt_code match_scalar(const load *l, const tt_scalar_row *row, int *hint, 
     char name[SCALAR_ROOM];
     scalar_path(row, name);
     int at = tt_catalog_find(&l->catalog, name, hint);
+    if (at < 0 && row->optional) {
+        return TT_OK;
+    }
     if (at < 0) {
         return tt_fail(err, TT_EUSER, "checkpoint of another version: %s lacks %s", l->path, name);
     }
@@ -217,7 +220,9 @@ static tt_code fill(const load *l, tt_err *err)
         const tt_scalar_row *row = &l->state->scalar[i];
         void *value = row->i64 != NULL ? (void *)row->i64 : row->f64;
         scalar_path(row, name);
-        TT_TRY(tt_h5_get(l->file, name, scalar_kind(row), value, err));
+        if (!row->optional || tt_h5_exists(l->file, name)) {
+            TT_TRY(tt_h5_get(l->file, name, scalar_kind(row), value, err));
+        }
     }
 out:
     return rc;

@@ -96,7 +96,7 @@ static void blas_gemm_tn(tt_ctx *ctx, const tt_grad *gw, const tt_grad *gb, cons
                          const void *x_, int64_t M, int64_t N, int64_t K, int64_t leaf)
 {
     const float *dy = dy_, *x = x_;
-    const float limit = tt_fixed_limit(tt_min(leaf, M));
+    const float limit = grad_limit(gw, tt_min(leaf, M));
     int64_t across = tt_ceil_div(K, TILE), tiles = tt_ceil_div(N, TILE) * across;
 #pragma omp parallel for num_threads(ctx->threads)
     for (int64_t tile = 0; tile < tiles; tile++) {

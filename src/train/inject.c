@@ -5,11 +5,18 @@
 #include "train/train_impl.h"
 
 /* A poisoned accumulator stays poisoned whatever is added to it. */
-void tt_inject_start(tt_trainer *t, int64_t number)
+void tt_inject_start(tt_trainer *t, int64_t number, tt_mistakes *mistakes)
 {
-    const bool nan = tt_fault_due(&t->fault, TT_FAULT_NAN_GRAD, t->world->rank, number);
-    const bool inf = tt_fault_due(&t->fault, TT_FAULT_INF_GRAD, t->world->rank, number);
-    tt_fault_crash(&t->fault, "in_step", t->world->rank, number);
+    const tt_fault *fault = &t->fault;
+    const int rank = t->world->rank;
+    const bool nan = tt_fault_due(fault, TT_FAULT_NAN_GRAD, rank, number);
+    const bool inf = tt_fault_due(fault, TT_FAULT_INF_GRAD, rank, number);
+    *mistakes =
+        (tt_mistakes){.flip = tt_fault_due(fault, TT_FAULT_FLIP_GRAD, rank, number),
+                      .bad_norm = tt_fault_due(fault, TT_FAULT_BAD_NORM, rank, number),
+                      .clip_scaled = tt_fault_due(fault, TT_FAULT_CLIP_SCALED, rank, number),
+                      .sync_every = tt_fault_due(fault, TT_FAULT_SYNC_EVERY, rank, number)};
+    tt_fault_crash(fault, "in_step", rank, number);
     if ((nan || inf) && t->gradient.fixed != NULL) {
         t->gradient.lost[0]++;
     } else if (nan || inf) {
@@ -34,11 +41,32 @@ void tt_inject_flip(const tt_grad *g)
     }
 }
 
-float tt_inject_scale(const tt_batch *batch, bool bad_norm)
+float tt_inject_scale(const tt_batch *batch, const tt_mistakes *mistakes)
 {
     int64_t valid = 0;
-    for (int64_t i = 0; bad_norm && i < batch->B * batch->T; i++) {
+    for (int64_t i = 0; mistakes->bad_norm && i < batch->B * batch->T; i++) {
         valid += batch->target[i] >= 0;
     }
     return valid > 0 ? 1.0f / (float)valid : 1.0f;
+}
+
+double tt_inject_norm(double norm, double loss_scale, const tt_mistakes *mistakes)
+{
+    return mistakes->clip_scaled ? norm * loss_scale : norm;
+}
+
+/* After it rank 0 holds the sum so far, and the others hold nothing: the next reduction adds what came
+ * since. */
+tt_code tt_inject_sync(tt_trainer *t, const tt_mistakes *mistakes, tt_err *err)
+{
+    if (!mistakes->sync_every) {
+        return TT_OK;
+    }
+    tt_reduce early;
+    tt_reduce_begin(&early, t->world, &t->print.buckets, t->gradient.sum, t->gradient.fixed);
+    tt_code rc = tt_reduce_finish(&early, err);
+    if (t->world->rank != 0) {
+        tt_gradient_clear(t);
+    }
+    return rc;
 }

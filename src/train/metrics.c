@@ -225,6 +225,9 @@ static void show(const tt_metrics *metrics, const tt_trainer *t, const tt_record
                 (long long)r->step, (long long)config->run.steps, r->loss, valid, r->lr,
                 r->grad_norm, r->tokens_per_s, eta, 100 * r->mfu,
                 r->skipped ? "  (skipped: not finite)" : "");
+    if (tt_scaler_is_dynamic(config)) {
+        tt_text_add(&line, "  scale %.9g", r->loss_scale);
+    }
     if (line.data) {
         bool kept = r->step == 1 || r->step == config->run.steps || r->skipped ||
                     (config->run.log_every > 0 && r->step % config->run.log_every == 0);

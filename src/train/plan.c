@@ -9,6 +9,7 @@
 #include "tutti/base/threads.h"
 #include "tutti/model/model.h"
 #include "tutti/optim/optim.h"
+#include "tutti/optim/scaler.h"
 #include "tutti/train/masters.h"
 
 const char *const tt_component_names[TT_MEM_COMPONENTS] = {
@@ -96,6 +97,7 @@ tt_code tt_blueprint_make(tt_blueprint *p, const tt_config *config, int64_t data
         tt_fp8_make(&p->fp8, &p->config, &p->shape);
     }
     TT_TRY(tt_optim_check(&p->config, err));
+    TT_TRY(tt_scaler_check(&p->config, err));
     TT_TRY(tt_masters_resolve(&p->config, &p->master, &p->stochastic, err));
     TT_TRY(tt_params_make(&p->params, &p->shape, err));
     TT_TRY(tt_buckets_make(&p->buckets, p->params.stage_end, p->params.stages,

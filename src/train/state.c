@@ -16,7 +16,7 @@
 
 #include "train/train_impl.h"
 
-enum { GROUPS = 3, SCALARS = 7 };
+enum { GROUPS = 3, SCALARS = 9 };
 static const int64_t MOST_STEPS = (int64_t)1 << 40; /* times sequences stays in 64 bits */
 static const char *const group_names[GROUPS] = {"params", "adam_m", "adam_v"};
 
@@ -37,6 +37,11 @@ static void scalar_rows(tt_trainer *t, tt_facts *facts, tt_scalar_row row[SCALAR
     row[4] = (tt_scalar_row){.name = "sampler_position", .i64 = &facts->position};
     row[5] = (tt_scalar_row){.name = "seed", .i64 = &facts->seed};
     row[6] = (tt_scalar_row){.name = "data_tokens", .i64 = &facts->data_tokens};
+    /* Files of version 0.1 have no scaler, and runs of it no loss scale but none. */
+    row[7] =
+        (tt_scalar_row){.name = "loss_scale", .f64 = &t->progress.scaler.scale, .optional = true};
+    row[8] =
+        (tt_scalar_row){.name = "scaler_good", .i64 = &t->progress.scaler.good, .optional = true};
 }
 
 static void checkpoint_name(int64_t step, char out[32])
@@ -176,6 +181,7 @@ static tt_code load(tt_trainer *t, const char *path, bool params_only, tt_err *e
     if (!params_only) {
         add_amax(&rows, t, true);
     }
+    t->progress.scaler = tt_scaler_begin(&p->config); /* stays when the file has none */
     scalar_rows(t, &facts, scalar);
     tt_state state = {.tensors = rows.rows,
                       .tensor = rows.row,
@@ -186,6 +192,12 @@ static tt_code load(tt_trainer *t, const char *path, bool params_only, tt_err *e
                          t->progress.updates < 0 || t->progress.updates > t->progress.step)) {
         rc = tt_fail(err, TT_EWORLD, "%s is damaged: step %lld with %lld updates cannot be", path,
                      (long long)t->progress.step, (long long)t->progress.updates);
+        goto out;
+    }
+    if (!params_only && !tt_scaler_may_be(&p->config, &t->progress.scaler)) {
+        rc = tt_fail(err, TT_EWORLD,
+                     "%s is damaged: a loss scale of %.9g after %lld good steps cannot be", path,
+                     t->progress.scaler.scale, (long long)t->progress.scaler.good);
         goto out;
     }
     if (!params_only && facts.data_tokens != t->data_tokens) {
@@ -330,6 +342,7 @@ tt_code tt_state_begin(tt_trainer *t, tt_err *err)
         TT_TRY(load(t, config->run.init_from, true, err));
         tt_info(t->log, "initial weights from %s", config->run.init_from);
     } else if (!found) {
+        t->progress.scaler = tt_scaler_begin(config);
         initial_masters(t);
     }
     TT_TRY(weights_from_masters(t, err));
@@ -354,6 +367,7 @@ tt_code tt_state_dump_gradients(tt_trainer *t, double scale, tt_err *err)
     const tt_blueprint *p = &t->print;
     tt_rows rows = {0};
     const tt_shard *cut = &p->cut;
+    const double unscale = scale / (double)t->seed;
     int64_t *lost = t->gradient.lost; /* of this rank */
     if (lost != NULL) {               /* now of all: the next step counts anew */
         TT_TRY(tt_sum_i64(t->world, lost, p->params.count, err));
@@ -364,7 +378,7 @@ tt_code tt_state_dump_gradients(tt_trainer *t, double scale, tt_err *err)
     for (int i = 0; i < cut->count && rc == TT_OK; i++) {
         for (int64_t e = cut->range[i].first; e < cut->range[i].end; e++) {
             const float sum = gradient_at(&t->gradient, e);
-            mean[cut->local[i] + e - cut->range[i].first] = (float)((double)sum * scale);
+            mean[cut->local[i] + e - cut->range[i].first] = (float)((double)sum * unscale);
         }
     }
     if (rc == TT_OK) {

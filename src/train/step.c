@@ -15,6 +15,7 @@
 #include "tutti/base/file.h"
 #include "tutti/base/narrow.h"
 #include "tutti/optim/optim.h"
+#include "tutti/optim/scaler.h"
 #include "tutti/train/masters.h"
 
 #include "train/train_impl.h"
@@ -23,7 +24,7 @@
  * fails on one rank has failed on all (dist/reduce.h); the first error is kept. */
 typedef struct tt_tutti {
     tt_trainer *trainer;
-    bool flip; /* the fault flip_grad is due */
+    tt_mistakes mistakes; /* on purpose */
     tt_code code;
     tt_err *err;
 } tt_tutti;
@@ -31,7 +32,7 @@ typedef struct tt_tutti {
 static void stage_ready(void *user, int stage)
 {
     tt_tutti *tutti = user;
-    if (tutti->flip && stage == 0) {
+    if (tutti->mistakes.flip && stage == 0) {
         tt_inject_flip(&tutti->trainer->gradient);
     }
     if (tutti->code == TT_OK) {
@@ -39,15 +40,24 @@ static void stage_ready(void *user, int stage)
     }
 }
 
-static void clear_gradient(tt_trainer *t)
+void tt_gradient_clear(tt_trainer *t)
 {
-    const tt_params *params = &t->print.params;
     void *all = t->gradient.fixed != NULL ? (void *)t->gradient.fixed : t->gradient.sum;
-    memset(all, 0, tt_bytes(params->total, t->print.grad_bytes));
-    if (t->gradient.lost != NULL) {
-        memset(t->gradient.lost, 0, tt_bytes(params->count, sizeof(int64_t)));
+    memset(all, 0, tt_bytes(t->print.params.total, t->print.grad_bytes));
+}
+
+/* A gradient of nothing, and what scales it in this step: the seed of backward, and with it the unit of
+ * fixed point. */
+static void begin_gradient(tt_trainer *t)
+{
+    const tt_blueprint *print = &t->print;
+    t->seed = tt_scaler_seed(&t->progress.scaler, print->plan.tokens_per_step);
+    tt_gradient_clear(t);
+    if (t->gradient.fixed != NULL) {
+        t->point = tt_fixed_make(print->split.sequences, print->shape.T, t->seed);
+        memset(t->gradient.lost, 0, tt_bytes(print->params.count, sizeof(int64_t)));
     }
-    if (t->print.fp8.sites > 0) {
+    if (print->fp8.sites > 0) {
         tt_fp8_clear(&t->print.fp8);
     }
 }
@@ -112,33 +122,38 @@ tt_code tt_step(tt_trainer *t, const tt_request *request, tt_record *record, tt_
     const tt_config *config = &print->config;
     const int64_t K = print->split.accumulate, step = t->progress.step;
     const int rank = t->world->rank;
-    const bool bad_norm = tt_fault_due(&t->fault, TT_FAULT_BAD_NORM, rank, step + 1);
     const double lr = tt_learning_rate(config, print->split.sequences, step);
+    const double scale = t->progress.scaler.scale; /* of the loss */
     const double start = tt_seconds();
     const tt_wire wire = t->world->wire;
-    const bool flip = tt_fault_due(&t->fault, TT_FAULT_FLIP_GRAD, rank, step + 1);
-    tt_tutti tutti = {.trainer = t, .flip = flip, .code = TT_OK, .err = err};
+    tt_tutti tutti = {.trainer = t, .code = TT_OK, .err = err};
     tt_tally tally = {.stop = request->stop};
     tt_loss loss = {.count = 0};
     tt_err own = request->err;
     double data_ms = 0;
 
-    clear_gradient(t);                                                    /* g <- 0               */
-    tt_inject_start(t, step + 1);
+    begin_gradient(t);                                                    /* g <- 0, seed         */
+    tt_inject_start(t, step + 1, &tutti.mistakes);
     tt_reduce_begin(&t->reduce, t->world, &print->buckets, t->gradient.sum, t->gradient.fixed);
 
-    for (int64_t k = 0; k < K && mine == TT_OK; k++) {                    /* for m in 1..K:       */
+    for (int64_t k = 0; k < K; k++) {                                     /* for m in 1..K:       */
         tt_batch *b = &t->batch;
         const double fill = tt_seconds();
-        mine = tt_batch_fill(b, &t->sampler, &print->split, step,         /* x, y <- D(m)         */
-                             k, rank, &own);
+        if (mine == TT_OK) {
+            mine = tt_batch_fill(b, &t->sampler, &print->split, step,     /* x, y <- D(m)         */
+                                 k, rank, &own);
+        }
         data_ms += 1e3 * (tt_seconds() - fill);
         if (mine == TT_OK) {
             tt_model_train(t->model, b->token, b->target,                 /* l <- l + sum nll     */
-                           b->sample, b->B, b->T,                         /* g <- g + dl/dtheta   */
-                           (uint64_t)config->run.seed, step, tt_inject_scale(b, bad_norm),
+                           b->sample, b->B, b->T,                         /* g <- g +             */
+                           (uint64_t)config->run.seed, step,              /*   seed dl/dtheta     */
+                           t->seed * tt_inject_scale(b, &tutti.mistakes),
                            &loss, k == K - 1 ? stage_ready : NULL,        /* last m: tutti        */
                            &tutti);
+        }
+        if (k < K - 1) {
+            TT_TRY(tt_inject_sync(t, &tutti.mistakes, err));
         }
     }
     TT_TRY(tutti.code);
@@ -157,15 +172,21 @@ tt_code tt_step(tt_trainer *t, const tt_request *request, tt_record *record, tt_
         goto out;
     }
 
-    const double count = (double)tally.count, divisor = bad_norm || tally.count == 0 ? 1 : count;
+    const double count = (double)tally.count;
+    const double divisor =                                                /* unscale, then mean   */
+        (double)t->seed * (tutti.mistakes.bad_norm || tally.count == 0 ? 1 : count);
     const bool finite = tally.nonfinite == 0 && tally.loss.nonfinite == 0;
     const double norm =
-        finite ? sqrt(tt_exact_value(&tally.squares)) / divisor : NAN;    /* ||G / tokens||       */
-    const double clip = tt_clip_factor(norm, config->optim.clip);
+        finite ? sqrt(tt_exact_value(&tally.squares)) / divisor : NAN;    /* ||G / (seed tokens)|| */
+    const double clip =
+        tt_clip_factor(tt_inject_norm(norm, scale, &tutti.mistakes), config->optim.clip);
     const bool update = finite && tally.count > 0;
     t->progress.step++;
     t->progress.tokens_seen += tally.count;
     t->progress.skips = finite ? 0 : t->progress.skips + 1;
+    if (tally.count > 0 || !finite) {
+        tt_scaler_next(config, &t->progress.scaler, finite);              /* scale of the next    */
+    }
     if (update) {
         t->progress.updates++;
         update_shard(t, lr, clip / divisor);                              /* theta_r <- AdamW     */
@@ -184,7 +205,7 @@ tt_code tt_step(tt_trainer *t, const tt_request *request, tt_record *record, tt_
                           .grad_norm = norm,
                           .clipped = update && clip < 1,
                           .skipped = !update,
-                          .loss_scale = 1,
+                          .loss_scale = scale,
                           .nonfinite = tally.nonfinite,
                           .stop = tally.stop > 0,
                           .data_ms = data_ms};

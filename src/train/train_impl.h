@@ -32,12 +32,26 @@ int tt_tally_gradient(tt_trainer *t, tt_tally *tally);
 /* Names the last of these parameters over all ranks in the record. Collective. */
 tt_code tt_tally_name(tt_trainer *t, int mine, tt_record *record, tt_err *err);
 
-/* Faults that are due in step `number`, at its start (inject.c). */
-void tt_inject_start(tt_trainer *t, int64_t number);
+/* Every accumulator becomes 0; what was lost is not forgotten. */
+void tt_gradient_clear(tt_trainer *t);
+
+/* Mistakes that are due in a step; those of all ranks are the same on all (inject.c). */
+typedef struct tt_mistakes {
+    bool flip;
+    bool bad_norm, clip_scaled, sync_every; /* of all ranks */
+} tt_mistakes;
+
+/* Faults that are due in step `number`, at its start; *mistakes are those that the step itself makes. */
+void tt_inject_start(tt_trainer *t, int64_t number, tt_mistakes *mistakes);
 /* flip_grad: one bit of the first element. */
 void tt_inject_flip(const tt_grad *gradient);
 /* 1, or with bad_norm the classic mistake: each micro-batch divided by its own count. */
-float tt_inject_scale(const tt_batch *batch, bool bad_norm);
+float tt_inject_scale(const tt_batch *batch, const tt_mistakes *mistakes);
+/* The norm that clipping sees: with clip_scaled that of the gradient as backward left it. */
+double tt_inject_norm(double norm, double loss_scale, const tt_mistakes *mistakes);
+/* After a micro-batch that is not the last: with sync_every the gradient so far is reduced, and rank 0
+ * alone goes on with the sum. Collective then. */
+tt_code tt_inject_sync(tt_trainer *t, const tt_mistakes *mistakes, tt_err *err);
 
 /* Moves what an earlier run left in run.dir into a new folder below it (run.resume: never). Local. */
 tt_code tt_run_set_aside(const char *dir, tt_log *log, tt_err *err);

@@ -108,7 +108,6 @@ static tt_code allocate(tt_trainer *t, tt_err *err)
     void *gradient =
         tt_arena_take(&t->arena[TT_MEM_GRADIENTS], tt_bytes(p->params.total, p->grad_bytes));
     if (p->config.run.exact) {
-        t->point = tt_fixed_make(p->split.sequences, p->shape.T);
         t->gradient = (tt_grad){.fixed = gradient,
                                 .point = &t->point,
                                 .lost = tt_arena_take(&t->arena[TT_MEM_GRADIENTS],
@@ -206,6 +205,10 @@ tt_code tt_trainer_open(tt_trainer *t, const tt_config *config, tt_world *world,
     TT_TRY(tt_agree(world, tt_kernels_self_test(&t->ctx, err), err));
     TT_TRY(tt_agree(world, open_places(&t->print.config, err), err));
     TT_TRY(tt_state_begin(t, err));
+    if (tt_scaler_is_missed(&t->print.config) && world->rank == 0) {
+        tt_warn(log, "precision.compute is fp16 and precision.loss_scale none: gradients of "
+                     "the mean loss below 6e-08 become 0 on their way back; dynamic keeps them");
+    }
     t->peak_flops =
         t->ctx.ops->peak(&t->ctx, 0.05) * tt_world_processor_share(world, t->ctx.threads);
     TT_TRY(tt_sum_f64(world, &t->peak_flops, 1, err));
@@ -256,25 +259,56 @@ out:
     return rc;
 }
 
+/* "; the loss scale goes from 8 to 4", or nothing when it is static. */
+static void scale_moves(const tt_trainer *t, const tt_record *record, char out[96])
+{
+    const double was = record->loss_scale, is = t->progress.scaler.scale;
+    out[0] = '\0';
+    if (tt_scaler_is_dynamic(&t->print.config) && is < was) {
+        snprintf(out, 96, "; the loss scale goes from %.9g to %.9g", was, is);
+    } else if (tt_scaler_is_dynamic(&t->print.config)) {
+        snprintf(out, 96, "; the loss scale stays at its floor %.9g", is);
+    }
+}
+
+/* "; the loss scale is at its floor 1": where it was in a step that was one too many. */
+static void scale_stands(const tt_trainer *t, const tt_record *record, char out[96])
+{
+    const tt_config *config = &t->print.config;
+    const double scale = record->loss_scale;
+    if (!tt_scaler_is_dynamic(config)) {
+        snprintf(out, 96, "precision.loss_scale is %.32s", config->precision.loss_scale);
+    } else if (scale > config->scaler.floor) {
+        snprintf(out, 96, "the loss scale came down to %.9g, its floor is %.9g", scale,
+                 config->scaler.floor);
+    } else {
+        snprintf(out, 96, "the loss scale is at its floor %.9g", scale);
+    }
+}
+
 /* Says which gradient made a step be skipped. A run that learns nothing any more stops, after its
  * last step has been recorded. */
 static tt_code check_skips(const tt_trainer *t, const tt_record *record, tt_err *err)
 {
     const int64_t most = t->print.config.optim.max_skips;
     const char *range = t->print.config.run.exact ? ", or beyond exact mode's 4096 a token" : "";
+    const char *name = record->nonfinite_in;
+    char scale[96];
     _Static_assert(1 << TT_FIXED_MARGIN == 4096, "the sentence says so");
-    if (record->nonfinite_in != NULL && t->world->rank == 0) {
-        tt_warn(t->log, "step %lld is skipped: the gradient of %s is not finite%s",
-                (long long)record->step, record->nonfinite_in, range);
+    if (t->progress.skips > 0 && t->world->rank == 0) {
+        scale_moves(t, record, scale);
+        tt_warn(t->log, "step %lld is skipped: the %s%s is not finite%s%s", (long long)record->step,
+                name ? "gradient of " : "loss", name ? name : "", name ? range : "", scale);
     }
     if (t->progress.skips <= most) {
         return TT_OK;
     }
+    scale_stands(t, record, scale);
     return tt_fail(err, TT_EWORLD,
                    "step %lld: %lld steps in a row had non-finite gradients (optim.max_skips: "
-                   "%lld), the last in %s; stopped, the last checkpoint is untouched",
+                   "%lld), the last in %s; %s; stopped, the last checkpoint is untouched",
                    (long long)t->progress.step, (long long)t->progress.skips, (long long)most,
-                   record->nonfinite_in != NULL ? record->nonfinite_in : "the loss");
+                   name ? name : "the loss", scale);
 }
 
 /* After the last step: what was planned beside what was used. */

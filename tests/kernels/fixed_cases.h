@@ -7,9 +7,18 @@
 #include "kernels/generic/fixed.h"
 #include "tt_test.h"
 
-/* Batches: sequences and tokens. */
-static const int64_t fixed_batches[][2] = {{1, 1}, {24, 1024}, {2048, 1000}, {1 << 30, 1 << 30}};
+static const struct {
+    int64_t sequences, tokens;
+    float scale;
+} fixed_batches[] = {{1, 1, 1},          {24, 1024, 1}, {24, 1024, 0x1p-15f},     {7, 1000, 0.3f},
+                     {2048, 1000, 1e5f}, {3, 9, 1e18f}, {1 << 30, 1 << 30, 0.25f}};
 enum { FIXED_BATCHES = sizeof fixed_batches / sizeof *fixed_batches };
+
+static tt_fixed fixed_point_of(int b)
+{
+    return tt_fixed_make(fixed_batches[b].sequences, fixed_batches[b].tokens,
+                         fixed_batches[b].scale);
+}
 
 /* Random bits, cut down to a summand. */
 static float fixed_summand(uint64_t i, float limit)
@@ -86,11 +95,11 @@ static void fixed_block(tt_fixed point, float limit, int64_t rows, int64_t cols,
 START_TEST(summands_are_added)
 {
     for (int b = 0; b < FIXED_BATCHES; b++) {
-        const tt_fixed point = tt_fixed_make(fixed_batches[b][0], fixed_batches[b][1]);
+        const tt_fixed point = fixed_point_of(b);
         for (int64_t cols = 1; cols < 3 * LANES; cols++) {
             for (int kind = 0; kind < 4; kind++) {
-                fixed_block(point, tt_fixed_limit(fixed_batches[b][1]), 1 + cols % 5, cols,
-                            kind % 2 != 0, kind / 2 != 0);
+                fixed_block(point, tt_fixed_limit(&point, fixed_batches[b].tokens), 1 + cols % 5,
+                            cols, kind % 2 != 0, kind / 2 != 0);
             }
         }
     }
@@ -101,8 +110,8 @@ END_TEST
 START_TEST(what_is_lost_is_counted)
 {
     enum { ROWS = 3, COLS = 2 * LANES + 5 };
-    const tt_fixed point = tt_fixed_make(24, 64);
-    const float limit = tt_fixed_limit(64), beyond = nextafterf(limit, INFINITY);
+    const tt_fixed point = tt_fixed_make(24, 64, 0x1.8p-3f);
+    const float limit = tt_fixed_limit(&point, 64), beyond = nextafterf(limit, INFINITY);
     const float bad[] = {NAN, -NAN, INFINITY, -INFINITY, beyond, -beyond, 3e38f};
     const float good[] = {limit, -limit, 0.0f, -0.0f};
     float x[ROWS * COLS];
@@ -155,7 +164,7 @@ START_TEST(totals_are_read)
         sum[i] = (float)i;
     }
     for (int b = 0; b < FIXED_BATCHES; b++) {
-        const tt_fixed point = tt_fixed_make(fixed_batches[b][0], fixed_batches[b][1]);
+        const tt_fixed point = fixed_point_of(b);
         const tt_grad g = {.fixed = q, .point = &point}, floats = {.sum = sum};
         for (int64_t n = 1; n <= LANES; n++) {
             bool right = true;

@@ -56,7 +56,7 @@ static batch batch_open(rig *r, const struct shape *s)
 {
     const int64_t M = B * s->T;
     r->stream = 0;
-    batch b = {.T = s->T, .N = s->N, .K = s->K, .V = s->V, .point = tt_fixed_make(B, s->T)};
+    batch b = {.T = s->T, .N = s->N, .K = s->K, .V = s->V, .point = tt_fixed_make(B, s->T, 1)};
     b.token = rig_tokens(r, M, b.V < 9 ? b.V : 9); /* some often */
     b.target = rig_tokens(r, M, b.V - 3);
     for (int64_t i = 2; i < M; i += 5) {
@@ -304,14 +304,15 @@ START_TEST(what_is_lost_is_counted)
 }
 END_TEST
 
-/* At the limit nothing is lost; one step of the format beyond it, one summand. */
-static void limits(rig *r)
+/* At the limit of losses times `scale` nothing is lost; one step of the format beyond it, one summand. */
+static void limits_at(rig *r, float scale)
 {
     enum { N = 5, K = 21, T = 7, V = 9 };
     const struct shape shape = {T, N, K, V};
     batch b = batch_open(r, &shape);
+    b.point = tt_fixed_make(B, T, scale);
     const double epsilon = tt_formats[r->ops.format].epsilon;
-    const double leaf = (double)tt_fixed_limit(T);
+    const double leaf = (double)tt_fixed_limit(&b.point, T), one = (double)scale;
     memset(b.dy, 0, (size_t)(B * T * N) * rig_size(r));
     memset(b.dz, 0, (size_t)(B * T * K) * rig_size(r));
     for (int64_t k = 0; k < K; k++) {
@@ -329,13 +330,20 @@ static void limits(rig *r)
             k--;
         }
         /* times 1.25 for what is kept: 4080 and 4100, of 4096 */
-        spoil(r, &b, b.dz, z + k, sign * 3264, (int64_t[SUMS]){0});
-        spoil(r, &b, b.dz, z + k, sign * 3280, (int64_t[SUMS]){[GWTE] = 1, [GWPE] = 1});
+        spoil(r, &b, b.dz, z + k, sign * 3264 * one, (int64_t[SUMS]){0});
+        spoil(r, &b, b.dz, z + k, sign * 3280 * one, (int64_t[SUMS]){[GWTE] = 1, [GWPE] = 1});
         spoil(r, &b, b.dz, z + k, sign * leaf, (int64_t[SUMS]){[GWTE] = 1, [GWPE] = 1});
         spoil(r, &b, b.dz, z + k, sign * leaf * (1 + epsilon),
               (int64_t[SUMS]){[GBIAS] = 1, [GWTE] = 1, [GWPE] = 1});
     }
     batch_close(&b);
+}
+
+static void limits(rig *r)
+{
+    limits_at(r, 1);
+    limits_at(r, 0x1p-9f);
+    limits_at(r, 0x1p20f);
 }
 
 START_TEST(the_limit_is_the_limit)
@@ -399,7 +407,7 @@ static double distance(const double *want, const float *x, int64_t n)
 static void accuracy(rig *r)
 {
     enum { LEAVES = 512, T = 8, N = 24, K = 33, ALL = N * K };
-    const tt_fixed point = tt_fixed_make(LEAVES, 1024);
+    const tt_fixed point = tt_fixed_make(LEAVES, 1024, 1);
     void *dy = rig_random(r, LEAVES * T * N, 0.03), *x = rig_random(r, LEAVES * T * K, 0.3);
     float leaf[ALL], sum[ALL] = {0}, back[ALL];
     double want[ALL] = {0};
@@ -439,7 +447,7 @@ static void readers(rig *r)
     static const int64_t sizes[] = {1, 15, 16, 63, 64, 65, 1000, MOST};
     static const int64_t cuts[] = {64, 128, 64 * 7, 64 * 36};
     const tt_adamw update = {1e-2f, 0.9f, 0.95f, 1e-8f, 0.1f, 0.1f, 0.05f, 0.5f};
-    const tt_fixed point = tt_fixed_make(24, 1024);
+    const tt_fixed point = tt_fixed_make(24, 1024, 1);
     for (int s = 0; s < 8; s++) {
         const int64_t n = sizes[s];
         float *g = rig_floats(r, n, 1), *start = rig_floats(r, 3 * n, 1);

@@ -112,7 +112,8 @@ START_TEST(gradient_dump_is_the_mean)
     bool same = true;
     double squares = 0;
     for (int64_t i = 0; i < params->total; i++) {
-        same = same && mean[i] == (float)(t.gradient.sum[i] * (1.0 / (double)record.tokens));
+        same = same && mean[i] == (float)(t.gradient.sum[i] *
+                                          (1.0 / (double)record.tokens / (double)t.seed));
         squares += (double)mean[i] * mean[i];
     }
     ck_assert(everywhere(same));

@@ -23,7 +23,8 @@ static void run(outcome *out, const tt_config *config, tt_world *world, int step
     out->weights = weights_of(&t);
     out->gradient = malloc(sizeof(float) * (size_t)out->total);
     for (int64_t i = 0; i < out->total; i++) {
-        out->gradient[i] = (float)(t.gradient.sum[i] / (double)out->record[steps - 1].tokens);
+        out->gradient[i] =
+            (float)(t.gradient.sum[i] / ((double)t.seed * (double)out->record[steps - 1].tokens));
     }
     tt_trainer_close(&t);
 }

@@ -17,8 +17,11 @@ typedef enum tt_fault_kind {
     TT_FAULT_INF_GRAD,  /* inf_grad */
     TT_FAULT_FLIP_GRAD, /* flip_grad: one bit of one gradient element is flipped likewise */
     TT_FAULT_BAD_NORM,  /* bad_norm: micro-batches are divided by their own counts; all ranks */
-    TT_FAULT_CRASH_AT,  /* crash_at=<point>: the rank dies by SIGKILL at a named point */
-    TT_FAULT_ENOSPC     /* enospc: the next checkpoint write fails as if the disk were full */
+    TT_FAULT_CLIP_SCALED, /* clip_scaled: clipping sees the norm of the gradient as it was scaled by the
+                             loss scale; all ranks */
+    TT_FAULT_SYNC_EVERY, /* sync_every: every micro-batch is reduced, not the last alone; all ranks */
+    TT_FAULT_CRASH_AT,   /* crash_at=<point>: the rank dies by SIGKILL at a named point */
+    TT_FAULT_ENOSPC      /* enospc: the next checkpoint write fails as if the disk were full */
 } tt_fault_kind;
 
 typedef struct tt_fault {

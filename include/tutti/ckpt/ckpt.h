@@ -63,6 +63,7 @@ typedef struct tt_scalar_row {
     const char *name; /* "step": stored as /state/step */
     int64_t *i64;     /* exactly one of the two is set; borrowed */
     double *f64;
+    bool optional; /* load: a file without it leaves the value as it is */
 } tt_scalar_row;
 
 typedef struct tt_state {
@@ -80,8 +81,8 @@ typedef struct tt_state {
 tt_code tt_ckpt_save(tt_world *world, const char *path, const tt_state *state,
                      const tt_fault *fault, int64_t step, tt_err *err);
 
-/* Fills pieces and scalars from `path`. Every tensor row must be there with the same shape, and no
- * other tensor in the groups that rows come from (otherwise TT_EUSER naming it: checkpoint of another
+/* Fills pieces and scalars from `path`. Every tensor row must be there with the same shape, every
+ * scalar that is not optional, and no other tensor in the groups that rows come from (otherwise TT_EUSER naming it: checkpoint of another
  * model). A missing file and one that is not ours are TT_EUSER too. Digests of whole tensors are
  * checked (each rank verifies a share); a mismatch or an unreadable file is TT_EWORLD naming file and
  * tensor. A refused file changes nothing.

@@ -145,7 +145,7 @@ typedef struct tt_master {
 typedef struct tt_adamw {
     float lr, beta1, beta2, eps, weight_decay;
     float correction1, correction2; /* 1 - beta^t */
-    float grad_scale;               /* multiplies every gradient first: clip / tokens */
+    float grad_scale;               /* multiplies every gradient first: clip / (tokens seed) */
 } tt_adamw;
 
 /* Largest extents a run will use, for sizing scratch. */

@@ -69,7 +69,7 @@ typedef void (*tt_grad_ready)(void *user, int stage); /* stage's gradient is fin
 
 /* One micro-batch: loss += (sum, count), gradient += d(sum)/d(weights). token[B,T], target[B,T]
  * (-1: masked), sample[B]. Dropout is keyed by (seed, step, sample). on_grad_ready may be NULL.
- * `scale` multiplies the gradient of the loss sum (1; the loss scaler's place). */
+ * `scale` multiplies the gradient of the loss sum (optim/scaler.h). */
 void tt_model_train(tt_model *model, const int32_t *token, const int32_t *target,
                     const int64_t *sample, int64_t B, int64_t T, uint64_t seed, int64_t step,
                     float scale, tt_loss *loss, tt_grad_ready on_grad_ready, void *user);

@@ -48,7 +48,8 @@ tt_code tt_state_save(tt_trainer *trainer, bool prune, tt_err *err);
  * error, not a fresh start. Collective. */
 tt_code tt_state_begin(tt_trainer *trainer, tt_err *err);
 
-/* Mean gradient of the step just made (sum * scale) to run.dump_gradients. Collective. */
+/* Mean gradient of the step just made, true sum * scale, to run.dump_gradients: what the loss scale did
+ * to the sum is undone. Collective. */
 tt_code tt_state_dump_gradients(tt_trainer *trainer, double scale, tt_err *err);
 
 #endif

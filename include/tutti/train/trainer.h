@@ -20,6 +20,7 @@
 #include "tutti/dist/reduce.h"
 #include "tutti/dist/world.h"
 #include "tutti/model/model.h"
+#include "tutti/optim/scaler.h"
 #include "tutti/train/plan.h"
 
 /* The scalars that influence the next step. */
@@ -28,6 +29,7 @@ typedef struct tt_progress {
     int64_t updates;     /* updates applied: AdamW's t */
     int64_t tokens_seen; /* valid targets */
     int64_t skips;       /* skipped steps in a row */
+    tt_scaler scaler;    /* of the loss */
 } tt_progress;
 
 /* One run of consecutive elements that share an optimizer group. */
@@ -44,8 +46,9 @@ typedef struct tt_trainer {
     tt_ctx ctx;
     tt_arena arena[TT_MEM_COMPONENTS];
     void *weights;       /* [N] act */
-    tt_grad gradient;    /* [N] un-normalised sum; lost: [params.count] */
-    tt_fixed point;      /* of fixed-point gradients */
+    tt_grad gradient;    /* [N] un-normalised sum times seed; lost: [params.count] */
+    float seed;          /* of the last step's backward, from the loss scale (optim/scaler.h) */
+    tt_fixed point;      /* of fixed-point gradients, made anew for each seed */
     float *master;       /* [shard.elements] precision.master fp32; else NULL */
     uint16_t *low;       /* [shard.elements] split; else NULL */
     float *m, *v;        /* [shard.elements] */

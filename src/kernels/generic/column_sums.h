@@ -9,7 +9,7 @@
 static inline void column_sums(const tt_grad *gb, int64_t at, const act *dy, int64_t N, int64_t M,
                                int64_t n, int64_t leaf)
 {
-    const float limit = tt_fixed_limit(tt_min(leaf, M));
+    const float limit = grad_limit(gb, tt_min(leaf, M));
     for (int64_t j = 0; j < n; j += LANES) {
         for (int64_t first = 0; first < M; first += leaf) {
             wide of_leaf = wide_zero();

@@ -58,8 +58,8 @@ static inline void embed_grad_block(const tt_grad *gwte, int64_t word, const tt_
         {
             d.part[p] = on ? d.part[p] * vec_load(mask + i + p * VEC) : d.part[p];
         }
-        grad_add(gwte, word + i, d, n - i, tt_fixed_limit(1));
-        grad_add(gwpe, position + i, d, n - i, tt_fixed_limit(1));
+        grad_add(gwte, word + i, d, n - i, grad_limit(gwte, 1));
+        grad_add(gwpe, position + i, d, n - i, grad_limit(gwpe, 1));
     }
 }
 

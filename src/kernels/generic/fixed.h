@@ -93,6 +93,12 @@ static inline void fixed_add_few(fixed_loop *loop, const tt_fixed *point, int64_
     }
 }
 
+/* Largest magnitude of a summand over `rows` rows; floats have none. */
+static inline float grad_limit(const tt_grad *g, int64_t rows)
+{
+    return g->fixed != NULL ? tt_fixed_limit(g->point, rows) : INFINITY;
+}
+
 /* Accumulators at .. at + n - 1, n or LANES of them, += x; a summand is at most `limit`. */
 static inline void grad_add(const tt_grad *g, int64_t at, wide x, int64_t n, float limit)
 {

@@ -125,7 +125,7 @@ static void generic_norm_grad(tt_ctx *ctx, void *dx_, const tt_grad *ggain, cons
     const int64_t row = norm_grad_row(C), of_leaf = tt_ceil_div(tt_min(leaf, M), NORM_ROWS);
     const int64_t shares = M / leaf * of_leaf + tt_ceil_div(M % leaf, NORM_ROWS);
     float *total = (void *)ctx->workspace, *part = total + 2 * row;
-    const float limit = tt_fixed_limit(tt_min(leaf, M));
+    const float limit = grad_limit(ggain, tt_min(leaf, M));
     assert(norm_grad_bytes(C) <= ctx->workspace_bytes);
     for (int64_t begin = 0; begin < shares; begin += NORM_SHARES) {
         const int64_t end = tt_min(shares, begin + NORM_SHARES);

@@ -243,7 +243,7 @@ static void gemm_store(const gemm_call *g, const float *sums, int64_t i, int64_t
     int64_t width = g->b.extent;
     if (g->finish == GEMM_ADD) {
         grad_add_block(g->grad, i * width + j, width, sums, GROUP_COLS, rows, cols,
-                       tt_fixed_limit(tt_min(g->leaf, g->depth)));
+                       grad_limit(g->grad, tt_min(g->leaf, g->depth)));
         return;
     }
     if (g->finish == GEMM_ACT) {
