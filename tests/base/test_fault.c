@@ -31,6 +31,8 @@ START_TEST(test_taken)
         {"inf_grad:rank=1", {TT_FAULT_INF_GRAD, "", 1, -1}},
         {"flip_grad:rank=1,step=2", {TT_FAULT_FLIP_GRAD, "", 1, 2}},
         {"bad_norm:step=20", {TT_FAULT_BAD_NORM, "", -1, 20}},
+        {"clip_scaled", {TT_FAULT_CLIP_SCALED, "", -1, -1}},
+        {"sync_every:step=2", {TT_FAULT_SYNC_EVERY, "", -1, 2}},
         {"enospc:rank=0,step=3", {TT_FAULT_ENOSPC, "", 0, 3}},
         {"nan_grad:step=3,rank=2", {TT_FAULT_NAN_GRAD, "", 2, 3}},
         {"crash_at=mid_save", {TT_FAULT_CRASH_AT, "mid_save", -1, -1}},
@@ -66,6 +68,8 @@ START_TEST(test_refused)
                                "crash_at=nowhere",
                                "crash_at:step=1",
                                "bad_norm:rank=1",
+                               "clip_scaled:rank=1",
+                               "sync_every:rank=0,step=3",
                                "nan_grad:rank=1,",
                                " nan_grad",
                                "NAN_GRAD"};

@@ -6,16 +6,16 @@
 enum { SEQUENCES = 12, STEPS = 4 }; /* 12: divides by 1, 2, 3 and 4 ranks */
 
 static const struct {
-    const char *compute, *mode, *master, *rounding, *recipe, *backward;
-} kinds[] = {{"fp32", "stream", "fp32", "nearest", "current", "bf16"},
-             {"fp32", "documents", "fp32", "nearest", "current", "bf16"},
-             {"bf16", "documents", "fp32", "nearest", "current", "bf16"},
-             {"bf16", "documents", "split", "nearest", "current", "bf16"},
-             {"bf16", "documents", "none", "nearest", "current", "bf16"},
-             {"bf16", "stream", "none", "stochastic", "current", "bf16"},
-             {"fp8", "documents", "fp32", "nearest", "current", "e5m2"},
-             {"fp8", "documents", "fp32", "nearest", "delayed", "e5m2"},
-             {"fp8", "stream", "fp32", "nearest", "mxfp8", "bf16"}};
+    const char *compute, *mode, *master, *rounding, *recipe, *backward, *loss_scale;
+} kinds[] = {{"fp32", "stream", "fp32", "nearest", "current", "bf16", "none"},
+             {"fp32", "documents", "fp32", "nearest", "current", "bf16", "1000"}, /* not 2^n */
+             {"bf16", "documents", "fp32", "nearest", "current", "bf16", "none"},
+             {"bf16", "documents", "split", "nearest", "current", "bf16", "dynamic"},
+             {"bf16", "documents", "none", "nearest", "current", "bf16", "none"},
+             {"bf16", "stream", "none", "stochastic", "current", "bf16", "none"},
+             {"fp8", "documents", "fp32", "nearest", "current", "e5m2", "dynamic"},
+             {"fp8", "documents", "fp32", "nearest", "delayed", "e5m2", "dynamic"},
+             {"fp8", "stream", "fp32", "nearest", "mxfp8", "bf16", "none"}};
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
 static tt_config exact_config(const char *run, int kind)
@@ -29,6 +29,9 @@ static tt_config exact_config(const char *run, int kind)
     set(&config, "fp8.recipe", "%s", kinds[kind].recipe);
     set(&config, "fp8.backward", "%s", kinds[kind].backward);
     set(&config, "fp8.history", "2");
+    set(&config, "precision.loss_scale", "%s", kinds[kind].loss_scale);
+    set(&config, "scaler.interval", "2"); /* it grows amid the steps */
+    set(&config, "scaler.growth", "1.7");
     set(&config, "model.dropout", "0.1");
     set(&config, "optim.clip", "0.5");
     set(&config, "batch.sequences", "%d", SEQUENCES);
@@ -43,7 +46,8 @@ static bool same_number(double a, double b)
 static bool same_records(const tt_record *a, const tt_record *b)
 {
     return same_number(a->loss, b->loss) && same_number(a->grad_norm, b->grad_norm) &&
-           a->tokens == b->tokens && a->clipped == b->clipped && a->nonfinite == b->nonfinite &&
+           same_number(a->loss_scale, b->loss_scale) && a->tokens == b->tokens &&
+           a->clipped == b->clipped && a->nonfinite == b->nonfinite &&
            (a->nonfinite_in != NULL) == (b->nonfinite_in != NULL) &&
            (a->nonfinite_in == NULL || strcmp(a->nonfinite_in, b->nonfinite_in) == 0);
 }
