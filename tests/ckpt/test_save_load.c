@@ -237,6 +237,24 @@ START_TEST(other_models)
 }
 END_TEST
 
+/* A scalar that files may lack keeps its value when one does, and is read where it is. */
+START_TEST(optional_scalars)
+{
+    const char *path = in_folder(&dir, "step-1.h5");
+    fixture *saved = saved_fixture(1, path), *got = fixture_new(CUT_WHOLE, 0, 1);
+    double kept = 3;
+    got->scalar[2].optional = true;
+    got->scalar[3] = (tt_scalar_row){.name = "newer", .f64 = &kept, .optional = true};
+    ck_assert_int_eq(load(path, got, false), TT_OK);
+    ck_assert(kept == 3 && got->scale == saved->scale && got->step == saved->step);
+    free(got);
+    got = fixture_new(CUT_WHOLE, 0, 1);
+    got->scalar[0] = (tt_scalar_row){.name = "step", .f64 = &got->odd, .optional = true};
+    refused(path, got, TT_EUSER, "state/step in"); /* it is there, as something else */
+    free(saved);
+}
+END_TEST
+
 START_TEST(other_files)
 {
     const char *path = in_folder(&dir, "step-1.h5");
@@ -492,6 +510,7 @@ static Suite *make_suite(void)
     tcase_add_test(tc, what_may_be_replaced);
     tcase_add_test(tc, texts_of_any_length);
     tcase_add_test(tc, other_models);
+    tcase_add_test(tc, optional_scalars);
     tcase_add_test(tc, other_files);
 #ifdef TUTTI_FAULTS
     tcase_add_test(tc, full_disk_keeps_the_old_file);

@@ -38,6 +38,9 @@ says "binary file as configuration" 2 "$work/tokens.h5" train "$work/tokens.h5"
 no "unknown key" 2 "did you mean model.layers" model.layer=2
 no "key without a section" 2 "layers=2" layers=2
 no "wrong type" 2 "model.layers" model.layers=two
+no "neither word nor number" 2 "none or dynamic, or a number" precision.loss_scale=auto
+no "loss scale that starts above its cap" 2 "scaler.start: 65536 is above scaler.cap (8)" scaler.cap=8
+no "another trainer's name" 2 "did you mean scaler.start" precision.init_scale=8
 no "out of range" 2 "model.dropout" model.dropout=1.5
 no "negative size" 2 "model.channels" model.channels=-16
 no "unknown choice" 2 "constant, cosine, linear or wsd" optim.schedule=cosin

@@ -44,6 +44,22 @@ equal "the third stops the run" "1 2 3 4 5" "$(metric skips loss | cut -d ' ' -f
 equal "its checkpoint is the last good one" "$before" "$(sha256sum "$(checkpoint skips 2)")"
 equal "and there is no other" 1 "$(find "$work/skips" -name '*.h5' | wc -l)"
 
+# --- the loss scale ---
+scale=(precision.loss_scale=dynamic scaler.start=1024 scaler.interval=2)
+export TUTTI_FAULT=inf_grad:rank=1,step=3
+trained "a dynamic loss scale" 2 scale "${scale[@]}" run.steps=4
+check "a skipped step says where the scale goes" grep -q \
+    'step 3 is skipped: the gradient of wte is not finite; the loss scale goes from 2048 to 1024' "$work/err"
+equal "the scale of every step" "1 1024 2 1024 3 2048 4 1024" "$(metric scale loss_scale | paste -sd ' ')"
+unset TUTTI_FAULT
+equal "the scale in the checkpoint" 1024 "$("$tutti" checkpoint info "$(checkpoint scale 4)" |
+    awk '$1 == "state/loss_scale" { print $2 }')"
+before=$(sha256sum "$(checkpoint scale 4)")
+TUTTI_FAULT=inf_grad:rank=0 train 2 scale "${scale[@]}" run.steps=9 optim.max_skips=2
+failed "too many skips with a loss scale" 1 \
+    "the last in wte; the loss scale is 256, its floor 1; stopped, the last checkpoint is untouched"
+equal "its checkpoint is untouched" "$before" "$(sha256sum "$(checkpoint scale 4)")"
+
 # --- crashes ---
 steps=(run.steps=6 run.save_every=2 run.keep=0)
 trained "a run that nothing happens to" 2 whole "${steps[@]}"
