@@ -279,8 +279,7 @@ static void scale_stands(const tt_trainer *t, const tt_record *record, char out[
     if (!tt_scaler_is_dynamic(config)) {
         snprintf(out, 96, "precision.loss_scale is %.32s", config->precision.loss_scale);
     } else if (scale > config->scaler.floor) {
-        snprintf(out, 96, "the loss scale is %.9g, its floor %.9g", scale,
-                 config->scaler.floor);
+        snprintf(out, 96, "the loss scale is %.9g, its floor %.9g", scale, config->scaler.floor);
     } else {
         snprintf(out, 96, "the loss scale is at its floor %.9g", scale);
     }

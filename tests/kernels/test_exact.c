@@ -304,7 +304,7 @@ START_TEST(what_is_lost_is_counted)
 }
 END_TEST
 
-/* At the limit of losses times `scale` nothing is lost; one step of the format beyond it, one summand. */
+/* At the limit of losses times `scale` nothing is lost; a step of the format beyond it, one summand. */
 static void limits_at(rig *r, float scale)
 {
     enum { N = 5, K = 21, T = 7, V = 9 };

@@ -1,5 +1,5 @@
-/* mpi_scaler.c: the loss scale in the step: powers of two change no bit; a dynamic scale moves alike on all
- * ranks, is saved and resumed; two classic mistakes show. */
+/* mpi_scaler.c: the loss scale in the step: powers of two change no bit; a dynamic scale moves alike on
+ * all ranks, is saved and resumed; two classic mistakes show. */
 #define TT_MPI_TEST
 #include "train_test.h"
 

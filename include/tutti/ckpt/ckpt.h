@@ -82,10 +82,10 @@ tt_code tt_ckpt_save(tt_world *world, const char *path, const tt_state *state,
                      const tt_fault *fault, int64_t step, tt_err *err);
 
 /* Fills pieces and scalars from `path`. Every tensor row must be there with the same shape, every
- * scalar that is not optional, and no other tensor in the groups that rows come from (otherwise TT_EUSER naming it: checkpoint of another
- * model). A missing file and one that is not ours are TT_EUSER too. Digests of whole tensors are
- * checked (each rank verifies a share); a mismatch or an unreadable file is TT_EWORLD naming file and
- * tensor. A refused file changes nothing.
+ * scalar that is not optional, and no other tensor in the groups that rows come from (otherwise
+ * TT_EUSER naming it: checkpoint of another model). A missing file and one that is not ours are
+ * TT_EUSER too. Digests of whole tensors are checked (each rank verifies a share); a mismatch or an
+ * unreadable file is TT_EWORLD naming file and tensor. A refused file changes nothing.
  *
  * params_only reads the rows below "params/" and no scalars. Such a file may be made elsewhere, with
  * nothing but /params: it needs no format attribute, other float widths are converted, and digests

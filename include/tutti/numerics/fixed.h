@@ -30,10 +30,10 @@
  *
  * Resolution. A summand is off by at most half a unit. For T = 1024 and up to 1024 sequences a step,
  * shift is 29 at scale 1: half a unit is 2^-30, which in the mean over the tokens of a sequence is
- * 2^-40, about 1e-12; over K sequences errors average out by sqrt(K) more. AdamW's eps is 1e-8 unless it is chosen
- * smaller, so an element too small to be resolved is one that eps has silenced. In FP32, a sum over K
- * leaves is rounded K times to 24 bits of what has come together so far; here a gradient is rounded to
- * FP32 once, at the end.
+ * 2^-40, about 1e-12; over K sequences errors average out by sqrt(K) more. AdamW's eps is 1e-8 unless
+ * it is chosen smaller, so an element too small to be resolved is one that eps has silenced. In FP32, a
+ * sum over K leaves is rounded K times to 24 bits of what has come together so far; here a gradient is
+ * rounded to FP32 once, at the end.
  *
  * S and T are those of the configuration, and the scale is the step's: all splits of one batch have the
  * same shift. The loss itself is summed elsewhere (exact_sum.h) and never scaled.
