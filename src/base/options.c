@@ -112,7 +112,7 @@ const tt_option tt_options[] = {
     INT(optim, max_skips, "20", 0, MANY, TT_FREE,
         "steps skipped in a row for a non-finite gradient before the run stops"),
 
-    CHOICE(precision, compute, "bf16", "bf16|fp32|fp8", TT_TRAJECTORY,
+    CHOICE(precision, compute, "bf16", "bf16|fp32|tf32|fp16|fp8", TT_TRAJECTORY,
            "format of weights and activations in matmuls"),
     CHOICE_OR_REAL(
         precision, loss_scale, "none", "none|dynamic", LEAST_SCALE, MOST_SCALE, TT_TRAJECTORY,

@@ -145,7 +145,7 @@ tt_code tt_bench_attention(tt_bench *bench, tt_err *err)
         tt_text_add(&bench->out,
                     "%s, %s; the lower triangle: two products forward, five backward\n"
                     "%-8s %-8s %5s %6s %5s %5s %5s %7s %7s %10s %9s %7s\n",
-                    w.bed.ops.isa, tt_formats[w.bed.ops.format].name, "", "case", "B", "T", "H",
+                    w.bed.ops.isa, tt_formats[w.bed.ops.compute].name, "", "case", "B", "T", "H",
                     "G", "D", "dropout", "threads", "ms", "GFLOP/s", "of peak");
     }
     for (int i = 0; i < CASES; i++) {

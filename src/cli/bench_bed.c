@@ -34,14 +34,15 @@ tt_format tt_bench_format(const tt_bench *bench)
     return (tt_format)tt_format_find(bench->config.precision.compute);
 }
 
-tt_code tt_bed_open(tt_bed *bed, const tt_world *world, tt_format format, const tt_extents *extents,
-                    int threads, int64_t a, int64_t b, int64_t c, tt_err *err)
+tt_code tt_bed_open(tt_bed *bed, const tt_world *world, tt_format compute,
+                    const tt_extents *extents, int threads, int64_t a, int64_t b, int64_t c,
+                    tt_err *err)
 {
     tt_code rc = TT_OK;
-    const size_t act = tt_formats[format].bytes;
     memset(bed, 0, sizeof *bed);
     bed->world = world;
-    TT_TRY(tt_kernels_select(&bed->ops, &bed->guarded, format, getenv("TUTTI_ISA"), err));
+    TT_TRY(tt_kernels_select(&bed->ops, &bed->guarded, compute, getenv("TUTTI_ISA"), err));
+    const size_t act = tt_formats[bed->ops.format].bytes;
     size_t scratch = 0;
     for (int n = 1; n <= threads; n++) {
         size_t bytes = tt_kernels_workspace(&bed->ops, &bed->guarded, extents, n);

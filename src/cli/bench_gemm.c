@@ -295,12 +295,12 @@ static void print_head(const tt_gemm *w, tt_bench *bench)
     if (bench->json) {
         tt_text_add(&bench->out,
                     "{\"isa\": \"%s\", \"format\": \"%s\", \"rival\": ", w->bed.ops.isa,
-                    tt_formats[w->bed.ops.format].name);
+                    tt_formats[w->bed.ops.compute].name);
         tt_text_add(&bench->out, w->other ? "\"%s\"}\n" : "null%s}\n", label);
         return;
     }
     tt_text_add(&bench->out, "%s, %s%s%s; weights packed before, where there are any\n",
-                w->bed.ops.isa, tt_formats[w->bed.ops.format].name, w->other ? ", beside " : "",
+                w->bed.ops.isa, tt_formats[w->bed.ops.compute].name, w->other ? ", beside " : "",
                 label);
     tt_text_add(&bench->out, "%-10s %-3s %6s %6s %6s %7s %10s %9s %8s %6s%s%s\n", "matmul", "", "M",
                 "N", "K", "threads", "ms", "GFLOP/s", "of peak", "best",

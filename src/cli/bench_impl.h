@@ -65,10 +65,11 @@ typedef struct tt_bed {
     float *c;    /* FP32, of the elements asked for */
 } tt_bed;
 
-/* The table of `format` with scratch for `extents` and up to `threads`; on failure the bed is closed.
+/* The table of the compute format with scratch for `extents` and up to `threads`; on failure the bed is closed.
  * Local. */
-tt_code tt_bed_open(tt_bed *bed, const tt_world *world, tt_format format, const tt_extents *extents,
-                    int threads, int64_t a, int64_t b, int64_t c, tt_err *err);
+tt_code tt_bed_open(tt_bed *bed, const tt_world *world, tt_format compute,
+                    const tt_extents *extents, int threads, int64_t a, int64_t b, int64_t c,
+                    tt_err *err);
 void tt_bed_close(tt_bed *bed); /* safe on a zeroed bed */
 /* Kernels, and any library on OpenMP, use so many threads from now on. */
 void tt_bed_team(tt_bed *bed, int threads);

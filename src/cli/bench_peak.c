@@ -118,7 +118,7 @@ static void print_unit(tt_bench *bench, const tt_bed *bed, int threads, double g
                 bench->json ? "{\"unit\": \"%s\", \"format\": \"%s\", \"isa\": \"%s\", "
                               "\"threads\": %d, \"peak_gflops\": %.1f}\n"
                             : "%-10s %-6s %-12s %7d %10.1f GFLOP/s\n",
-                unit_name(bed), tt_formats[bed->ops.format].name, bed->ops.from[TT_OP_peak],
+                unit_name(bed), tt_formats[bed->ops.compute].name, bed->ops.from[TT_OP_peak],
                 threads, gflops);
 }
 

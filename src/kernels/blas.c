@@ -117,6 +117,7 @@ static void blas_gemm_tn(tt_ctx *ctx, const tt_grad *gw, const tt_grad *gb, cons
 
 const tt_ops tt_table_openblas_fp32 = {.isa = "openblas",
                                        .format = TT_FP32,
+                                       .compute = TT_FP32,
                                        .workspace = blas_workspace,
                                        .gemm_nt = blas_gemm_nt,
                                        .gemm_nt_f32 = blas_gemm_nt_f32,

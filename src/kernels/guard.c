@@ -17,7 +17,14 @@
 
 /* Signalling NaNs: arithmetic and conversions only make quiet ones. */
 static const uint32_t fill32 = 0x7fadbeefu;
-static const uint16_t fill16 = 0x7fadu;
+static const uint16_t fill_bf16 = 0x7fadu, fill_fp16 = 0x7dadu;
+
+/* The fill of elements of so many bytes, 2 or 4. */
+static const void *fill_of(const tt_ctx *ctx, size_t size)
+{
+    const uint16_t *two = ctx->base->format == TT_FP16 ? &fill_fp16 : &fill_bf16;
+    return size == sizeof *two ? (const void *)two : &fill32;
+}
 
 typedef struct span {
     const char *name;
@@ -49,11 +56,11 @@ static void violation(tt_ctx *ctx, const char *op, const char *what)
     abort();
 }
 
-static void fill(void *array, size_t size, int64_t count)
+static void fill(const tt_ctx *ctx, void *array, size_t size, int64_t count)
 {
     unsigned char *at = array;
     size_t bytes = tt_bytes(count, size), done = bytes < size ? bytes : size;
-    memcpy(at, size == sizeof fill16 ? (const void *)&fill16 : &fill32, done);
+    memcpy(at, fill_of(ctx, size), done);
     while (done < bytes) { /* what is filled is copied behind itself */
         size_t more = done < bytes - done ? done : bytes - done;
         memcpy(at + done, at, more);
@@ -62,12 +69,12 @@ static void fill(void *array, size_t size, int64_t count)
 }
 
 /* Index of the first element that still holds the fill, or -1. */
-static int64_t find_fill(const void *array, size_t size, int64_t count)
+static int64_t find_fill(const tt_ctx *ctx, const void *array, size_t size, int64_t count)
 {
-    const unsigned char *at = array;
+    const unsigned char *at = array, *due = fill_of(ctx, size);
     for (int64_t i = 0; i < count; i++, at += size) {
-        bool same = size == sizeof fill16 ? memcmp(at, &fill16, sizeof fill16) == 0
-                                          : memcmp(at, &fill32, sizeof fill32) == 0;
+        bool same = size == sizeof(uint16_t) ? memcmp(at, due, sizeof(uint16_t)) == 0
+                                             : memcmp(at, due, sizeof fill32) == 0;
         if (same) {
             return i;
         }
@@ -89,10 +96,10 @@ static void before(tt_ctx *ctx, span *spans, int count)
         if (spans[i].watched && spans[i].in != NULL) {
             spans[i].digest = digest(&spans[i]);
         } else if (spans[i].watched) {
-            fill(spans[i].out, spans[i].size, spans[i].count);
+            fill(ctx, spans[i].out, spans[i].size, spans[i].count);
         }
     }
-    fill(ctx->workspace, sizeof fill32, tt_count(ctx->workspace_bytes / sizeof fill32));
+    fill(ctx, ctx->workspace, sizeof fill32, tt_count(ctx->workspace_bytes / sizeof fill32));
 }
 
 static void after(tt_ctx *ctx, const char *op, const span *spans, int count)
@@ -104,7 +111,7 @@ static void after(tt_ctx *ctx, const char *op, const span *spans, int count)
             snprintf(what, sizeof what, "changes its input %s", s->name);
             violation(ctx, op, what);
         } else if (s->watched && s->out != NULL) {
-            int64_t at = find_fill(s->out, s->size, s->count);
+            int64_t at = find_fill(ctx, s->out, s->size, s->count);
             if (at >= 0) {
                 snprintf(what, sizeof what, "leaves element %lld of its output %s unwritten",
                          (long long)at, s->name);
@@ -165,13 +172,13 @@ static void guard_norm(tt_ctx *ctx, void *y, float *mean, float *rstd, const voi
 
 static int64_t packed_words(const tt_ctx *ctx, int64_t N, int64_t K)
 {
-    return tt_count(ctx->base->packed_bytes(N, K) / sizeof fill16);
+    return tt_count(ctx->base->packed_bytes(N, K) / act_size(ctx));
 }
 
 static void guard_pack(tt_ctx *ctx, void *packed, const void *w, int64_t N, int64_t K)
 {
     size_t act = act_size(ctx);
-    span s[] = {OUT(packed, sizeof fill16, packed_words(ctx, N, K)), IN(w, act, N * K)};
+    span s[] = {OUT(packed, act, packed_words(ctx, N, K)), IN(w, act, N * K)};
     before(ctx, SPANS(s));
     ctx->base->pack(ctx, packed, w, N, K);
     after(ctx, "pack", SPANS(s));
@@ -179,7 +186,7 @@ static void guard_pack(tt_ctx *ctx, void *packed, const void *w, int64_t N, int6
 
 /* A weight and its packed form. */
 #define WEIGHT(w, act, N, K) \
-    IN((w)->w, act, (N) * (K)), IN((w)->packed, sizeof fill16, packed_words(ctx, N, K))
+    IN((w)->w, act, (N) * (K)), IN((w)->packed, act, packed_words(ctx, N, K))
 
 /* What an epilogue reads and writes beside y[M,N]. */
 #define EPILOGUE(e, act, M, N)                                                               \

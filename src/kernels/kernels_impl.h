@@ -1,7 +1,7 @@
 /* kernels_impl.h: the parts of which tt_kernels_select makes a table.
  *
  * A part is a tt_ops with NULL where it has no kernel; its `from` is unused. Selection lays the parts
- * of one format over each other, weakest first, entry by entry. Only the reference is complete.
+ * of one compute format over each other, weakest first, entry by entry. Only the reference is complete.
  *
  * Scratch. `workspace` of a part gives what its own kernels need (NULL: none). A kernel made of
  * kernels (head_loss) keeps its scratch at the front of ctx->workspace and hands the rest down in a
@@ -20,23 +20,33 @@
 #include "tutti/kernels/kernels.h"
 
 extern const tt_ops tt_table_ref_bf16;
+extern const tt_ops tt_table_ref_fp16;
 extern const tt_ops tt_table_ref_fp32;
+extern const tt_ops tt_table_ref_tf32;
 extern const tt_ops tt_table_openblas_fp32; /* the gemms, in blas.c */
 
 #if defined(__x86_64__)
 extern const tt_ops tt_table_generic_avx2_bf16; /* the reference's bodies, compiled for AVX2 */
+extern const tt_ops tt_table_generic_avx2_fp16;
 extern const tt_ops tt_table_generic_avx2_fp32;
+extern const tt_ops tt_table_generic_avx2_tf32;
 extern const tt_ops tt_table_generic_avx512_bf16; /* the same for AVX-512 */
+extern const tt_ops tt_table_generic_avx512_fp16;
 extern const tt_ops tt_table_generic_avx512_fp32;
-extern const tt_ops tt_table_gemm_avx2_bf16;            /* gemm_*, peak: isa/gemm_avx2.c */
-extern const tt_ops tt_table_peak_avx2_fp32;            /* peak only: isa/gemm_avx2.c */
-extern const tt_ops tt_table_gemm_avx512_bf16;          /* gemm_*, peak: isa/gemm_avx512.c */
-extern const tt_ops tt_table_peak_avx512_fp32;          /* peak only: isa/gemm_avx512.c */
+extern const tt_ops tt_table_generic_avx512_tf32;
+extern const tt_ops tt_table_gemm_avx2_bf16; /* gemm_*, peak: isa/gemm_avx2.h */
+extern const tt_ops tt_table_gemm_avx2_fp16;
+extern const tt_ops tt_table_gemm_avx2_tf32;
+extern const tt_ops tt_table_peak_avx2_fp32;   /* peak only */
+extern const tt_ops tt_table_gemm_avx512_bf16; /* gemm_*, peak: isa/gemm_avx512.h */
+extern const tt_ops tt_table_gemm_avx512_fp16;
+extern const tt_ops tt_table_gemm_avx512_tf32;
+extern const tt_ops tt_table_peak_avx512_fp32;          /* peak only */
 extern const tt_ops tt_table_gemm_avx512bf16_bf16;      /* gemm_*, peak: isa/gemm_avx512bf16.c */
 extern const tt_ops tt_table_attention_avx512bf16_bf16; /* attention*: its file in isa/ */
 #endif
 
-/* Wraps each entry of ctx->base; format, isa, workspace and from are set by selection. */
+/* Wraps each entry of ctx->base; formats, isa, workspace and from are set by selection. */
 extern const tt_ops tt_table_guard;
 
 /* OpenBLAS computes on the calling thread only; our threads share out the work. */

@@ -3,4 +3,4 @@
 #define TT_ACT_BF16
 #include "kernels/generic/table.h"
 
-const tt_ops tt_table_ref_bf16 = GENERIC_TABLE("ref", TT_BF16);
+const tt_ops tt_table_ref_bf16 = GENERIC_TABLE("ref", TT_BF16, TT_BF16);

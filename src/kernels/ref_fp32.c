@@ -3,4 +3,4 @@
 #define TT_ACT_FP32
 #include "kernels/generic/table.h"
 
-const tt_ops tt_table_ref_fp32 = GENERIC_TABLE("ref", TT_FP32);
+const tt_ops tt_table_ref_fp32 = GENERIC_TABLE("ref", TT_FP32, TT_FP32);

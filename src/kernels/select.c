@@ -21,15 +21,25 @@ typedef struct part {
 
 static const part parts[] = {
     {&tt_table_ref_bf16, LEVEL_REF},
+    {&tt_table_ref_fp16, LEVEL_REF},
     {&tt_table_ref_fp32, LEVEL_REF},
+    {&tt_table_ref_tf32, LEVEL_REF},
 #if defined(__x86_64__)
     {&tt_table_generic_avx2_bf16, LEVEL_AVX2},
+    {&tt_table_generic_avx2_fp16, LEVEL_AVX2},
     {&tt_table_generic_avx2_fp32, LEVEL_AVX2},
+    {&tt_table_generic_avx2_tf32, LEVEL_AVX2},
     {&tt_table_gemm_avx2_bf16, LEVEL_AVX2},
+    {&tt_table_gemm_avx2_fp16, LEVEL_AVX2},
+    {&tt_table_gemm_avx2_tf32, LEVEL_AVX2},
     {&tt_table_peak_avx2_fp32, LEVEL_AVX2},
     {&tt_table_generic_avx512_bf16, LEVEL_AVX512},
+    {&tt_table_generic_avx512_fp16, LEVEL_AVX512},
     {&tt_table_generic_avx512_fp32, LEVEL_AVX512},
+    {&tt_table_generic_avx512_tf32, LEVEL_AVX512},
     {&tt_table_gemm_avx512_bf16, LEVEL_AVX512},
+    {&tt_table_gemm_avx512_fp16, LEVEL_AVX512},
+    {&tt_table_gemm_avx512_tf32, LEVEL_AVX512},
     {&tt_table_peak_avx512_fp32, LEVEL_AVX512},
     {&tt_table_gemm_avx512bf16_bf16, LEVEL_AVX512BF16},
     {&tt_table_attention_avx512bf16_bf16, LEVEL_AVX512BF16},
@@ -58,7 +68,8 @@ static bool supported(int level)
 {
 #if defined(__x86_64__)
     __builtin_cpu_init();
-    bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+                __builtin_cpu_supports("f16c");
     bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                   __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
     switch (level) {
@@ -103,17 +114,18 @@ const char *tt_kernels_best_isa(void)
 }
 
 /* Asks only parts that may run here: what they answer with is compiled for their level, too. */
-static size_t workspace_of(tt_format format, const tt_extents *extents, int threads)
+static size_t workspace_of(tt_format compute, const tt_extents *extents, int threads)
 {
-    size_t most = 0;
+    size_t most = 0, front = 0;
     for (int i = 0; i < PARTS; i++) {
-        if (parts[i].ops->format == format && parts[i].ops->workspace != NULL &&
-            supported(parts[i].level)) {
-            size_t bytes = parts[i].ops->workspace(extents, threads);
+        const tt_ops *of = parts[i].ops;
+        if (of->compute == compute && of->workspace != NULL && supported(parts[i].level)) {
+            size_t bytes = of->workspace(extents, threads);
             most = bytes > most ? bytes : most;
+            front = tt_head_front(extents->rows, extents->vocab, of->format);
         }
     }
-    return tt_head_front(extents->rows, extents->vocab, format) + most;
+    return front + most;
 }
 
 static size_t workspace_bf16(const tt_extents *extents, int threads)
@@ -121,10 +133,31 @@ static size_t workspace_bf16(const tt_extents *extents, int threads)
     return workspace_of(TT_BF16, extents, threads);
 }
 
+static size_t workspace_fp16(const tt_extents *extents, int threads)
+{
+    return workspace_of(TT_FP16, extents, threads);
+}
+
 static size_t workspace_fp32(const tt_extents *extents, int threads)
 {
     return workspace_of(TT_FP32, extents, threads);
 }
+
+static size_t workspace_tf32(const tt_extents *extents, int threads)
+{
+    return workspace_of(TT_TF32, extents, threads);
+}
+
+/* The compute formats there are tables for. */
+static const struct {
+    tt_format storage;
+    size_t (*workspace)(const tt_extents *extents, int threads);
+} computes[TT_FORMATS] = {
+    [TT_BF16] = {TT_BF16, workspace_bf16},
+    [TT_FP16] = {TT_FP16, workspace_fp16},
+    [TT_FP32] = {TT_FP32, workspace_fp32},
+    [TT_TF32] = {TT_FP32, workspace_tf32},
+};
 
 size_t tt_kernels_workspace(const tt_ops *ops, const tt_ops *guarded, const tt_extents *extents,
                             int threads)
@@ -187,12 +220,13 @@ static void lay(tt_ops *ops, const tt_ops *over)
     }
 }
 
-tt_code tt_kernels_select(tt_ops *ops, tt_ops *guarded, tt_format format, const char *isa_name,
+tt_code tt_kernels_select(tt_ops *ops, tt_ops *guarded, tt_format compute, const char *isa_name,
                           tt_err *err)
 {
-    if (format != TT_BF16 && format != TT_FP32) {
-        return tt_fail(err, TT_EUSER, "there are no kernels for storage in %s; use bf16 or fp32",
-                       tt_formats[format].name);
+    if (computes[compute].workspace == NULL) {
+        return tt_fail(err, TT_EUSER,
+                       "there are no kernels that compute in %s; use bf16, fp32, tf32 or fp16",
+                       tt_formats[compute].name);
     }
     const char *asked = isa_name != NULL ? isa_name : "", *name = asked;
     bool guard = strncmp(name, "guard", 5) == 0 && (name[5] == '\0' || name[5] == ':');
@@ -209,10 +243,11 @@ tt_code tt_kernels_select(tt_ops *ops, tt_ops *guarded, tt_format format, const 
         level = chosen->level;
     }
     tt_ops table = {.isa = chosen->name,
-                    .format = format,
-                    .workspace = format == TT_BF16 ? workspace_bf16 : workspace_fp32};
+                    .format = computes[compute].storage,
+                    .compute = compute,
+                    .workspace = computes[compute].workspace};
     for (int i = 0; i < PARTS; i++) {
-        if (parts[i].ops->format == format && parts[i].level <= level) {
+        if (parts[i].ops->compute == compute && parts[i].level <= level) {
             lay(&table, parts[i].ops);
         }
     }
@@ -223,7 +258,8 @@ tt_code tt_kernels_select(tt_ops *ops, tt_ops *guarded, tt_format format, const 
         *guarded = table;
         *ops = tt_table_guard;
         ops->isa = chosen->guarded_name;
-        ops->format = format;
+        ops->format = table.format;
+        ops->compute = table.compute;
         ops->workspace = table.workspace;
         ops->packed_bytes = table.packed_bytes;
         ops->epilogue = table.epilogue;

@@ -6,6 +6,7 @@
 #include "tutti/numerics/format.h"
 
 #include <assert.h>
+#include <math.h>
 
 const tt_format_info tt_formats[TT_FORMATS] = {
     [TT_FP32] = {"fp32", 4, 32, 8, 23, 0x1.fffffep127, 0x1p-126, 0x1p-149, 0x1p-23,
@@ -19,7 +20,7 @@ const tt_format_info tt_formats[TT_FORMATS] = {
     [TT_E4M3] = {"fp8_e4m3", 1, 8, 4, 3, 448, 0x1p-6, 0x1p-9, 0x1p-3,
                  "OCP FP8: no infinity, one NaN, overflow saturates"},
     [TT_E5M2] = {"fp8_e5m2", 1, 8, 5, 2, 57344, 0x1p-14, 0x1p-16, 0x1p-2,
-                 "OCP FP8: FP16's range, has infinities"},
+                 "OCP FP8: FP16's range, has infinities; training saturates"},
 };
 
 /* Bits below the code in its storage. */
@@ -84,6 +85,16 @@ uint32_t tt_format_code(tt_format format, float value)
     return (sign | code) << low_zeros(format);
 }
 
+uint32_t tt_format_saturated(tt_format format, float value)
+{
+    uint32_t code = tt_format_code(format, value);
+    if ((tt_bits_of_f32(value) & 0x7fffffffu) > 0x7f800000u ||
+        isfinite(tt_format_value(format, code))) {
+        return code;
+    }
+    return tt_format_code(format, copysignf((float)tt_formats[format].max, value));
+}
+
 float tt_format_value(tt_format format, uint32_t code)
 {
     assert(format >= 0 && format < TT_FORMATS);
@@ -96,11 +107,12 @@ float tt_format_value(tt_format format, uint32_t code)
     uint32_t size = code & ((1u << (f->exponent_bits + m)) - 1);
     uint32_t mantissa = size & ((1u << m) - 1);
 
-    if (size > max_code(format)) {
-        return tt_f32_of_bits(sign | 0x7f800000u | mantissa << (23 - m));
-    }
     if (f->exponent_bits == 8) { /* same exponents as FP32: the bits are the bits */
         return tt_f32_of_bits(sign | size << (23 - m));
+    }
+    if (size > max_code(format)) {
+        uint32_t quiet = mantissa != 0 ? 0x00400000u : 0;
+        return tt_f32_of_bits(sign | 0x7f800000u | mantissa << (23 - m) | quiet);
     }
     if (size >> m == 0) { /* subnormal here, normal or zero in FP32: exact */
         float unit = tt_f32_of_bits((uint32_t)(127 + 1 - bias - m) << 23);

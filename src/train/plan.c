@@ -84,10 +84,9 @@ tt_code tt_blueprint_make(tt_blueprint *p, const tt_config *config, int64_t data
 {
     tt_code rc = TT_OK;
     const bool fp8 = strcmp(config->precision.compute, "fp8") == 0;
-    const tt_format format = fp8 ? TT_BF16 : (tt_format)tt_format_find(config->precision.compute);
+    const tt_format compute = fp8 ? TT_BF16 : (tt_format)tt_format_find(config->precision.compute);
     memset(p, 0, sizeof *p);
     p->config = *config;
-    p->act_bytes = tt_formats[format].bytes;
     p->grad_bytes = config->run.exact ? sizeof(int64_t) : sizeof(float);
     TT_TRY(tt_shape_resolve(&p->shape, config, data_vocab, err));
     TT_TRY(tt_split_resolve(&p->split, config->batch.sequences, config->batch.micro,
@@ -104,7 +103,8 @@ tt_code tt_blueprint_make(tt_blueprint *p, const tt_config *config, int64_t data
                            config->dist.bucket_mb * 1000000 / tt_count(p->grad_bytes), err));
     TT_TRY(tt_shard_make(&p->shard, &p->buckets, tt_int(config->memory.zero), rank, ranks, err));
     TT_TRY(tt_shard_make(&p->cut, &p->buckets, 1, rank, ranks, err));
-    TT_TRY(tt_kernels_select(&p->ops, &p->guarded, format, isa, err));
+    TT_TRY(tt_kernels_select(&p->ops, &p->guarded, compute, isa, err));
+    p->act_bytes = tt_formats[p->ops.format].bytes;
     make_plan(p, ranks, threads);
 out:
     if (rc != TT_OK) {
@@ -151,7 +151,8 @@ static void formats_text(const tt_blueprint *p, tt_text *out)
     const char *act = tt_formats[p->ops.format].name;
     tt_text_add(out, "Formats\n");
     tt_text_add(out, "  %-44s %s\n", "weights, activations, their gradients", act);
-    tt_text_add(out, "  %-44s %s, accumulated in fp32\n", "matmuls, attention products", act);
+    tt_text_add(out, "  %-44s %s, accumulated in fp32\n", "matmuls, attention products",
+                tt_formats[p->ops.compute].name);
     tt_text_add(out, "  %-44s fp32\n", "softmax, norms, GELU, loss");
     tt_text_add(out, "  %-44s %s\n", "sums of weight gradients, reductions",
                 p->config.run.exact ? "64-bit fixed point, of sums in fp32 per sequence" : "fp32");

@@ -1,7 +1,7 @@
-/* gemm_cases.h: what a table of BF16 matmuls must hold, whatever unit serves it.
+/* gemm_cases.h: what a table of matmuls must hold, whatever its format and whatever unit serves it.
  *
- * The yardstick is the product in double precision of the same BF16 inputs; the tolerance follows
- * from the format table. The rest is bit for bit: threads, rows alone against rows together, leaves
+ * The yardstick is the product in double precision of the same inputs, as they enter a product; the
+ * tolerance follows from the format table. The rest is bit for bit: threads, rows alone against rows together, leaves
  * alone against leaves together, the rounding of the output. Inputs and outputs are heap blocks of
  * the exact size, so that a sanitizer sees a read or write outside; outputs also stand between
  * guards for builds without one.
@@ -15,7 +15,7 @@
 #include "tutti/base/rng.h"
 #include "tutti/kernels/kernels.h"
 
-enum { GEMM_TABLES = 4 };
+enum { GEMM_TABLES = 9 };
 static const tt_ops *gemm_tables[GEMM_TABLES];
 static int gemm_table_count;
 /* Each case takes from its loop index the table under test, and whether weights come packed. */
@@ -61,14 +61,49 @@ static void gemm_teams_close(tt_ctx ctx[TEAMS])
     }
 }
 
-/* n reproducible BF16 values of mixed sign and size, exactly n on the heap. */
-static tt_bf16 *gemm_random(int64_t n, uint64_t stream)
+static size_t gemm_size(void)
 {
-    tt_bf16 *v = malloc((size_t)n * sizeof *v);
+    return tt_formats[gemm_ops->format].bytes;
+}
+
+/* Element i on of an array of acts. */
+static void *gemm_item(const void *array, int64_t i)
+{
+    return (char *)(uintptr_t)array + (size_t)i * gemm_size();
+}
+
+static void gemm_put_code(void *array, int64_t i, uint32_t code)
+{
+    memcpy(gemm_item(array, i), &code, gemm_size()); /* little-endian, as all that is x86 */
+}
+
+static void gemm_put(void *array, int64_t i, float value)
+{
+    gemm_put_code(array, i, tt_format_code(gemm_ops->format, value));
+}
+
+static float gemm_get(const void *array, int64_t i)
+{
+    uint32_t code = 0;
+    memcpy(&code, gemm_item(array, i), gemm_size());
+    return tt_format_value(gemm_ops->format, code);
+}
+
+/* The same as it enters a product. */
+static double gemm_factor(const void *array, int64_t i)
+{
+    tt_format f = gemm_ops->compute;
+    return (double)tt_format_value(f, tt_format_code(f, gemm_get(array, i)));
+}
+
+/* n reproducible values of mixed sign and size, exactly n on the heap. */
+static void *gemm_random(int64_t n, uint64_t stream)
+{
+    void *v = malloc((size_t)n * gemm_size());
     ck_assert_ptr_nonnull(v);
     tt_key key = tt_rng_key(7, TT_RNG_TEST, 0);
     for (int64_t i = 0; i < n; i++) {
-        v[i] = tt_bf16_of_f32(tt_rng_normal(key, stream, (uint64_t)i));
+        gemm_put(v, i, tt_rng_normal(key, stream, (uint64_t)i));
     }
     return v;
 }
@@ -97,7 +132,7 @@ static void gemm_free(void *output, size_t bytes)
 /* One shape: what goes in. x[M,K], w[N,K], dy[M,N], bias[N]. */
 typedef struct gemm_shape {
     int64_t M, N, K;
-    tt_bf16 *x, *w, *dy, *bias;
+    void *x, *w, *dy, *bias;
 } gemm_shape;
 
 static gemm_shape gemm_open(int64_t M, int64_t N, int64_t K)
@@ -119,7 +154,7 @@ static void gemm_close(gemm_shape *s)
 }
 
 /* w[N,K] with or without its packed form, a heap block of the exact size; free((void *)w.packed). */
-static tt_weight gemm_weight(tt_ctx *ctx, const tt_bf16 *w, int64_t N, int64_t K)
+static tt_weight gemm_weight(tt_ctx *ctx, const void *w, int64_t N, int64_t K)
 {
     if (!gemm_packed) {
         return (tt_weight){w, NULL};
@@ -132,8 +167,8 @@ static tt_weight gemm_weight(tt_ctx *ctx, const tt_bf16 *w, int64_t N, int64_t K
     return (tt_weight){w, packed};
 }
 
-static void gemm_nt_of(tt_ctx *ctx, tt_bf16 *y, const tt_bf16 *x, const tt_bf16 *w,
-                       const tt_bf16 *bias, int64_t M, int64_t N, int64_t K)
+static void gemm_nt_of(tt_ctx *ctx, void *y, const void *x, const void *w, const void *bias,
+                       int64_t M, int64_t N, int64_t K)
 {
     tt_weight weight = gemm_weight(ctx, w, N, K);
     const tt_epilogue e = {.bias = bias};
@@ -141,7 +176,7 @@ static void gemm_nt_of(tt_ctx *ctx, tt_bf16 *y, const tt_bf16 *x, const tt_bf16 
     free((void *)weight.packed);
 }
 
-static void gemm_nt_f32_of(tt_ctx *ctx, float *y, const tt_bf16 *x, const tt_bf16 *w, int64_t M,
+static void gemm_nt_f32_of(tt_ctx *ctx, float *y, const void *x, const void *w, int64_t M,
                            int64_t N, int64_t K)
 {
     tt_weight weight = gemm_weight(ctx, w, N, K);
@@ -149,8 +184,8 @@ static void gemm_nt_f32_of(tt_ctx *ctx, float *y, const tt_bf16 *x, const tt_bf1
     free((void *)weight.packed);
 }
 
-static void gemm_nn_of(tt_ctx *ctx, tt_bf16 *dx, const tt_bf16 *dy, const tt_bf16 *w, int64_t M,
-                       int64_t N, int64_t K)
+static void gemm_nn_of(tt_ctx *ctx, void *dx, const void *dy, const void *w, int64_t M, int64_t N,
+                       int64_t K)
 {
     tt_weight weight = gemm_weight(ctx, w, N, K);
     gemm_ops->gemm_nn(ctx, dx, dy, &weight, NULL, M, N, K, M);
@@ -171,46 +206,45 @@ static void gemm_near(double got, double want, double size, int64_t terms, tt_fo
     }
 }
 
-static void gemm_check_nt(tt_ctx *ctx, const gemm_shape *s, const tt_bf16 *bias)
+static void gemm_check_nt(tt_ctx *ctx, const gemm_shape *s, const void *bias)
 {
-    size_t bytes = (size_t)(s->M * s->N) * sizeof(tt_bf16);
-    tt_bf16 *y = gemm_output(bytes);
-    float *f = gemm_output(bytes * 2);
+    size_t bytes = (size_t)(s->M * s->N) * gemm_size();
+    size_t f_bytes = (size_t)(s->M * s->N) * sizeof(float);
+    void *y = gemm_output(bytes);
+    float *f = gemm_output(f_bytes);
     gemm_nt_of(ctx, y, s->x, s->w, bias, s->M, s->N, s->K);
     gemm_nt_f32_of(ctx, f, s->x, s->w, s->M, s->N, s->K);
     for (int64_t i = 0; i < s->M; i++) {
         for (int64_t j = 0; j < s->N; j++) {
-            double sum = 0.0, size = 0.0, b = bias == NULL ? 0.0 : tt_f32_of_bf16(bias[j]);
+            double sum = 0.0, size = 0.0, b = bias == NULL ? 0.0 : (double)gemm_get(bias, j);
             for (int64_t k = 0; k < s->K; k++) {
-                double p =
-                    (double)tt_f32_of_bf16(s->x[i * s->K + k]) * tt_f32_of_bf16(s->w[j * s->K + k]);
+                double p = gemm_factor(s->x, i * s->K + k) * gemm_factor(s->w, j * s->K + k);
                 sum += p;
                 size += fabs(p);
             }
-            gemm_near(tt_f32_of_bf16(y[i * s->N + j]), sum + b, size + fabs(b), s->K, TT_BF16,
+            gemm_near(gemm_get(y, i * s->N + j), sum + b, size + fabs(b), s->K, gemm_ops->format,
                       "gemm_nt", s);
             gemm_near(f[i * s->N + j], sum, size, s->K, TT_FP32, "gemm_nt_f32", s);
         }
     }
     gemm_free(y, bytes);
-    gemm_free(f, bytes * 2);
+    gemm_free(f, f_bytes);
 }
 
 static void gemm_check_nn(tt_ctx *ctx, const gemm_shape *s)
 {
-    size_t bytes = (size_t)(s->M * s->K) * sizeof(tt_bf16);
-    tt_bf16 *dx = gemm_output(bytes);
+    size_t bytes = (size_t)(s->M * s->K) * gemm_size();
+    void *dx = gemm_output(bytes);
     gemm_nn_of(ctx, dx, s->dy, s->w, s->M, s->N, s->K);
     for (int64_t i = 0; i < s->M; i++) {
         for (int64_t j = 0; j < s->K; j++) {
             double sum = 0.0, size = 0.0;
             for (int64_t n = 0; n < s->N; n++) {
-                double p = (double)tt_f32_of_bf16(s->dy[i * s->N + n]) *
-                           tt_f32_of_bf16(s->w[n * s->K + j]);
+                double p = gemm_factor(s->dy, i * s->N + n) * gemm_factor(s->w, n * s->K + j);
                 sum += p;
                 size += fabs(p);
             }
-            gemm_near(tt_f32_of_bf16(dx[i * s->K + j]), sum, size, s->N, TT_BF16, "gemm_nn", s);
+            gemm_near(gemm_get(dx, i * s->K + j), sum, size, s->N, gemm_ops->format, "gemm_nn", s);
         }
     }
     gemm_free(dx, bytes);
@@ -232,15 +266,15 @@ static void gemm_check_tn(tt_ctx *ctx, const gemm_shape *s, int64_t leaf)
     for (int64_t n = 0; n < s->N; n++) {
         double column = (double)n, total = fabs(column);
         for (int64_t m = 0; m < s->M; m++) {
-            column += (double)tt_f32_of_bf16(s->dy[m * s->N + n]);
-            total += fabs((double)tt_f32_of_bf16(s->dy[m * s->N + n]));
+            const double stored = (double)gemm_get(s->dy, m * s->N + n); /* it enters no product */
+            column += stored;
+            total += fabs(stored);
         }
         gemm_near(gb[n], column, total, s->M, TT_FP32, "gemm_tn's gb", s);
         for (int64_t j = 0; j < s->K; j++) {
             double sum = (double)((n * s->K + j) % 17) - 8.0, size = fabs(sum);
             for (int64_t m = 0; m < s->M; m++) {
-                double p = (double)tt_f32_of_bf16(s->dy[m * s->N + n]) *
-                           tt_f32_of_bf16(s->x[m * s->K + j]);
+                double p = gemm_factor(s->dy, m * s->N + n) * gemm_factor(s->x, m * s->K + j);
                 sum += p;
                 size += fabs(p);
             }
@@ -258,10 +292,10 @@ static void gemm_check(tt_ctx *ctx, int64_t M, int64_t N, int64_t K)
     gemm_check_nn(ctx, &s);
     gemm_check_tn(ctx, &s, M);
     gemm_check_tn(ctx, &s, (M + 2) / 3);
-    ck_assert_mem_eq(s.x, copy.x, (size_t)(M * K) * sizeof(tt_bf16));
-    ck_assert_mem_eq(s.w, copy.w, (size_t)(N * K) * sizeof(tt_bf16));
-    ck_assert_mem_eq(s.dy, copy.dy, (size_t)(M * N) * sizeof(tt_bf16));
-    ck_assert_mem_eq(s.bias, copy.bias, (size_t)N * sizeof(tt_bf16));
+    ck_assert_mem_eq(s.x, copy.x, (size_t)(M * K) * gemm_size());
+    ck_assert_mem_eq(s.w, copy.w, (size_t)(N * K) * gemm_size());
+    ck_assert_mem_eq(s.dy, copy.dy, (size_t)(M * N) * gemm_size());
+    ck_assert_mem_eq(s.bias, copy.bias, (size_t)N * gemm_size());
     gemm_close(&s);
     gemm_close(&copy);
 }
@@ -312,11 +346,11 @@ static unsigned char *gemm_outputs(tt_ctx *ctx, const gemm_shape *s, int64_t lea
 {
     size_t nt = (size_t)(s->M * s->N), nn = (size_t)(s->M * s->K), tn = (size_t)(s->N * s->K);
     size_t gb_floats = (size_t)s->N;
-    *bytes = nt * 4 + tn * 4 + gb_floats * 4 + nt * 2 + nn * 2;
+    *bytes = (nt + tn + gb_floats) * sizeof(float) + (nt + nn) * gemm_size();
     unsigned char *all = calloc(*bytes, 1);
     ck_assert_ptr_nonnull(all);
     float *f = (float *)all, *gw = f + nt, *gb = gw + tn;
-    tt_bf16 *y = (tt_bf16 *)(gb + gb_floats), *dx = y + nt;
+    void *y = gb + gb_floats, *dx = gemm_item(y, s->M * s->N);
     gemm_nt_f32_of(ctx, f, s->x, s->w, s->M, s->N, s->K);
     gemm_nt_of(ctx, y, s->x, s->w, s->bias, s->M, s->N, s->K);
     gemm_nn_of(ctx, dx, s->dy, s->w, s->M, s->N, s->K);
@@ -359,20 +393,20 @@ START_TEST(rows_do_not_know_each_other)
     tt_ctx ctx = gemm_ctx(2);
     unsigned char *all = gemm_outputs(&ctx, &s, M, &bytes);
     const float *f = (const float *)all;
-    const tt_bf16 *y = (const tt_bf16 *)(f + M * N + N * K + N), *dx = y + M * N;
+    const void *y = f + M * N + N * K + N, *dx = gemm_item(y, M * N);
     for (size_t c = 0; c < sizeof cuts / sizeof *cuts; c++) {
         float f_part[96 * N];
-        tt_bf16 y_part[96 * N];
-        tt_bf16 *dx_part = malloc(sizeof(tt_bf16) * 96 * K);
+        float y_part[96 * N]; /* acts, room for any */
+        void *dx_part = malloc(gemm_size() * 96 * K);
         ck_assert_ptr_nonnull(dx_part);
         for (int64_t i = 0; i < M; i += cuts[c]) {
             int64_t m = i + cuts[c] > M ? M - i : cuts[c];
-            gemm_nt_f32_of(&ctx, f_part, s.x + i * K, s.w, m, N, K);
-            gemm_nt_of(&ctx, y_part, s.x + i * K, s.w, s.bias, m, N, K);
-            gemm_nn_of(&ctx, dx_part, s.dy + i * N, s.w, m, N, K);
+            gemm_nt_f32_of(&ctx, f_part, gemm_item(s.x, i * K), s.w, m, N, K);
+            gemm_nt_of(&ctx, y_part, gemm_item(s.x, i * K), s.w, s.bias, m, N, K);
+            gemm_nn_of(&ctx, dx_part, gemm_item(s.dy, i * N), s.w, m, N, K);
             ck_assert_mem_eq(f_part, f + i * N, sizeof(float) * (size_t)(m * N));
-            ck_assert_mem_eq(y_part, y + i * N, sizeof(tt_bf16) * (size_t)(m * N));
-            ck_assert_mem_eq(dx_part, dx + i * K, sizeof(tt_bf16) * (size_t)(m * K));
+            ck_assert_mem_eq(y_part, gemm_item(y, i * N), gemm_size() * (size_t)(m * N));
+            ck_assert_mem_eq(dx_part, gemm_item(dx, i * K), gemm_size() * (size_t)(m * K));
         }
         free(dx_part);
     }
@@ -400,7 +434,7 @@ START_TEST(leaves_do_not_know_each_other)
         gemm_ops->gemm_tn(&ctx, GRAD(together), GRAD(together + N * K), s.dy, s.x, 3 * leaf, N, K,
                           leaf);
         for (int64_t i = 0; i < 3; i++) {
-            const tt_bf16 *dy = s.dy + i * leaf * N, *x = s.x + i * leaf * K;
+            const void *dy = gemm_item(s.dy, i * leaf * N), *x = gemm_item(s.x, i * leaf * K);
             gemm_ops->gemm_tn(&ctx, GRAD(apart), GRAD(apart + N * K), dy, x, leaf, N, K, leaf);
             /* A leaf is added once: sum it from zero, then add. */
             memset(sum, 0, sizeof sum);
@@ -423,33 +457,126 @@ START_TEST(output_rounds_as_the_format_says)
     gemm_ops = gemm_tables[_i / 2];
     gemm_packed = _i % 2 == 1;
     enum { M = 13, N = 67 };
+    const tt_format format = gemm_ops->format;
+    const tt_format_info *f = &tt_formats[format];
+    const float half = (float)(f->epsilon / 2);
     gemm_shape s = gemm_open(M, N, 1);
-    for (int64_t j = 0; j < N; j += 3) { /* ties: 1 + half a step, bias 0 */
-        s.w[j] = tt_bf16_of_f32(1.0f + (float)(2 * j + 1) / 128.0f);
-        s.bias[j] = 0;
+    for (int64_t j = 0; j < N; j += 3) { /* 1.5 (1 + an odd number of steps): a tie */
+        gemm_put(s.w, j, 1.0f + (float)(2 * j + 1) * 2 * half);
+        gemm_put(s.bias, j, 0);
     }
-    s.x[0] = tt_bf16_of_f32(1.5f);
-    s.x[3] = 0x7f80; /* infinity; times zero: NaN */
-    s.x[5] = 0xffc1; /* NaN */
-    s.w[4] = 0;
-    s.w[7] = s.w[20] = 0x7f00; /* overflows with a large bias */
-    s.bias[7] = s.bias[20] = 0x7f7f;
-    tt_bf16 y[M * N];
+    gemm_put(s.x, 0, 1.5f);
+    gemm_put(s.x, 3, INFINITY); /* times zero: NaN */
+    gemm_put(s.x, 5, NAN);
+    gemm_put(s.w, 4, 0);
+    for (int64_t j = 7; j <= 20; j += 13) { /* overflows with a large bias */
+        gemm_put(s.w, j, (float)(f->max / 2));
+        gemm_put(s.bias, j, (float)f->max);
+    }
+    void *y = malloc(M * N * gemm_size());
+    ck_assert_ptr_nonnull(y);
     tt_ctx ctx = gemm_ctx(1);
     gemm_nt_of(&ctx, y, s.x, s.w, s.bias, M, N, 1);
+    int overflowed = 0;
     for (int64_t i = 0; i < M; i++) {
         for (int64_t j = 0; j < N; j++) {
-            float product = tt_f32_of_bf16(s.x[i]) * tt_f32_of_bf16(s.w[j]);
-            float sum = product + tt_f32_of_bf16(s.bias[j]);
-            float got = tt_f32_of_bf16(y[i * N + j]);
+            float sum =
+                (float)gemm_factor(s.x, i) * (float)gemm_factor(s.w, j) + gemm_get(s.bias, j);
+            float got = gemm_get(y, i * N + j);
+            overflowed += isinf(got) && isfinite(gemm_get(s.x, i));
             if (isnan(sum)) {
                 ck_assert_msg(isnan(got), "row %lld column %lld lost a NaN", (long long)i,
                               (long long)j);
             } else {
-                ck_assert_msg(y[i * N + j] == tt_bf16_of_f32(sum), "%.9g became %.9g", sum, got);
+                float want = tt_format_value(format, tt_format_code(format, sum));
+                ck_assert_msg(got == want, "%.9g became %.9g", sum, got);
             }
         }
     }
+    ck_assert_int_gt(overflowed, 0);
+    free(y);
+    free(ctx.workspace);
+    gemm_close(&s);
+}
+END_TEST
+
+/* Small integers: all products and all sums are exact, so every kernel gives the very numbers. */
+START_TEST(integers_are_exact)
+{
+    gemm_ops = gemm_tables[_i / 2];
+    gemm_packed = _i % 2 == 1;
+    enum { M = 29, N = 45, K = 70 };
+    gemm_shape s = gemm_open(M, N, K);
+    for (int64_t i = 0; i < M * K; i++) {
+        gemm_put(s.x, i, (float)(i * 7 % 9 - 4));
+    }
+    for (int64_t i = 0; i < N * K; i++) {
+        gemm_put(s.w, i, (float)(i * 5 % 7 - 3));
+    }
+    tt_ctx ctx = gemm_ctx(2);
+    float *f = malloc(sizeof *f * M * N);
+    ck_assert_ptr_nonnull(f);
+    gemm_nt_f32_of(&ctx, f, s.x, s.w, M, N, K);
+    int wrong = 0;
+    for (int64_t i = 0; i < M; i++) {
+        for (int64_t j = 0; j < N; j++) {
+            int sum = 0;
+            for (int64_t k = 0; k < K; k++) {
+                sum += (int)((i * K + k) * 7 % 9 - 4) * (int)((j * K + k) * 5 % 7 - 3);
+            }
+            wrong += f[i * N + j] != (float)sum;
+        }
+    }
+    ck_assert_int_eq(wrong, 0);
+    free(f);
+    free(ctx.workspace);
+    gemm_close(&s);
+}
+END_TEST
+
+/* What enters a product, seen in products of one term: 1 + 2^-10 and 1 + 2^-11, a tie, the last above
+ * it, and so in both operands and in all four matmuls. BF16 and FP16 get what they hold. */
+START_TEST(factors_round_as_the_format_says)
+{
+    gemm_ops = gemm_tables[_i / 2];
+    gemm_packed = _i % 2 == 1;
+    enum { N = 40 };
+    static const float some[] = {1.0f,
+                                 1 + 0x1p-10f,
+                                 1 + 0x1p-11f,
+                                 1 + 0x3p-11f,
+                                 1 + 0x1p-11f + 0x1p-23f,
+                                 -(1 + 0x1p-11f),
+                                 0x1.fffp0f,
+                                 3 + 0x1p-20f};
+    gemm_shape s = gemm_open(1, N, 1);
+    void *one = malloc(gemm_size());
+    ck_assert_ptr_nonnull(one);
+    gemm_put(one, 0, 1);
+    for (int64_t j = 0; j < N; j++) {
+        gemm_put(s.w, j, some[j % 8]);
+    }
+    tt_ctx ctx = gemm_ctx(1);
+    float nt[N], tn[N] = {0}, turned[N] = {0};
+    float nn[N]; /* acts */
+    gemm_nt_f32_of(&ctx, nt, one, s.w, 1, N, 1);
+    gemm_nn_of(&ctx, nn, one, s.w, 1, 1, N); /* w[1,N] */
+    gemm_ops->gemm_tn(&ctx, GRAD(tn), NULL, one, s.w, 1, 1, N, 1);
+    gemm_ops->gemm_tn(&ctx, GRAD(turned), NULL, s.w, one, 1, N, 1, 1);
+    for (int64_t j = 0; j < N; j++) {
+        const float want = (float)gemm_factor(s.w, j);
+        ck_assert(nt[j] == want && tn[j] == want && turned[j] == want);
+        ck_assert(gemm_get(nn, j) == want);
+    }
+    gemm_nt_f32_of(&ctx, nt, s.w, one, N, 1, 1); /* and as rows of a */
+    for (int64_t j = 0; j < N; j++) {
+        ck_assert(nt[j] == (float)gemm_factor(s.w, j));
+    }
+    if (gemm_ops->compute == TT_TF32) {
+        ck_assert(nt[2] == 1 && nt[3] == 1 + 0x2p-10f && nt[4] == 1 + 0x1p-10f && nt[5] == -1);
+        ck_assert(nt[6] == 2 && nt[7] == 3);
+    }
+    free(one);
     free(ctx.workspace);
     gemm_close(&s);
 }
@@ -481,6 +608,8 @@ static void gemm_add_cases(Suite *suite, const char *name, const tt_ops *table)
     tcase_add_loop_test(cases, rows_do_not_know_each_other, 2 * at, 2 * at + 2);
     tcase_add_loop_test(cases, leaves_do_not_know_each_other, 2 * at, 2 * at + 2);
     tcase_add_loop_test(cases, output_rounds_as_the_format_says, 2 * at, 2 * at + 2);
+    tcase_add_loop_test(cases, integers_are_exact, 2 * at, 2 * at + 2);
+    tcase_add_loop_test(cases, factors_round_as_the_format_says, 2 * at, 2 * at + 2);
     tcase_add_loop_test(cases, peak_is_a_rate, 2 * at, 2 * at + 2);
     suite_add_tcase(suite, cases);
 }

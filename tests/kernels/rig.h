@@ -1,9 +1,9 @@
 /* rig.h: a selected table with its workspace, and arrays to feed it, for the kernel tests.
  *
- * rig_each(test) runs a test for both storage formats and for every table this processor can have,
+ * rig_each(test) runs a test for every compute format and for every table this processor can have,
  * and for the best one under guard; rig_each_for does it for other extents. Arrays are heap blocks of
- * the exact size, so that a sanitizer sees a step outside; values are rounded to the format first, so
- * that a yardstick in double starts from the same numbers. */
+ * the exact size, so that a sanitizer sees a step outside; values are rounded to the compute format
+ * first, so that a yardstick in double starts from the same numbers. */
 #ifndef TT_RIG_H
 #define TT_RIG_H
 
@@ -28,12 +28,15 @@ static const tt_extents rig_extents = {.rows = 1200,
                                        .heads = 4,
                                        .head_size = 72};
 
-static inline void rig_open_for(rig *r, tt_format format, const char *isa, int threads,
+static const tt_format rig_formats[] = {TT_FP32, TT_TF32, TT_BF16, TT_FP16};
+enum { RIG_FORMATS = sizeof rig_formats / sizeof rig_formats[0] };
+
+static inline void rig_open_for(rig *r, tt_format compute, const char *isa, int threads,
                                 const tt_extents *extents)
 {
     tt_err err = {TT_OK, ""};
     memset(r, 0, sizeof *r);
-    ck_assert_msg(tt_kernels_select(&r->ops, &r->guarded, format, isa, &err) == TT_OK, "%s",
+    ck_assert_msg(tt_kernels_select(&r->ops, &r->guarded, compute, isa, &err) == TT_OK, "%s",
                   err.text);
     size_t bytes = tt_kernels_workspace(&r->ops, NULL, extents, threads);
     ck_assert_msg(tt_arena_open(&r->room, "test", bytes, &err) == TT_OK, "%s", err.text);
@@ -45,9 +48,9 @@ static inline void rig_open_for(rig *r, tt_format format, const char *isa, int t
     memset(r->ctx.workspace, 0xff, bytes); /* NaN: contents are undefined between calls */
 }
 
-static inline void rig_open(rig *r, tt_format format, const char *isa, int threads)
+static inline void rig_open(rig *r, tt_format compute, const char *isa, int threads)
 {
-    rig_open_for(r, format, isa, threads, &rig_extents);
+    rig_open_for(r, compute, isa, threads, &rig_extents);
 }
 
 static inline void rig_close(rig *r)
@@ -61,10 +64,9 @@ static inline void rig_each_for(void (*test)(rig *r), int threads, const tt_exte
     int count = tt_kernels_isa_list(isa, 7);
     isa[count++] = "guard";
     for (int i = 0; i < count; i++) {
-        static const tt_format formats[] = {TT_FP32, TT_BF16};
-        for (int f = 0; f < 2; f++) {
+        for (int f = 0; f < RIG_FORMATS; f++) {
             rig r;
-            rig_open_for(&r, formats[f], isa[i], threads, extents);
+            rig_open_for(&r, rig_formats[f], isa[i], threads, extents);
             test(&r);
             rig_close(&r);
         }
@@ -97,15 +99,29 @@ static inline void *rig_acts(const rig *r, int64_t n)
 
 static inline double rig_get(const rig *r, const void *array, int64_t i)
 {
-    return r->ops.format == TT_BF16 ? (double)tt_f32_of_bf16(((const tt_bf16 *)array)[i])
-                                    : (double)((const float *)array)[i];
+    switch (r->ops.format) {
+    case TT_BF16:
+        return (double)tt_f32_of_bf16(((const tt_bf16 *)array)[i]);
+    case TT_FP16:
+        return (double)tt_f32_of_fp16(((const tt_fp16 *)array)[i]);
+    default:
+        return (double)((const float *)array)[i];
+    }
 }
 
 static inline void rig_put(const rig *r, void *array, int64_t i, double value)
 {
-    if (r->ops.format == TT_BF16) {
+    switch (r->ops.compute) {
+    case TT_BF16:
         ((tt_bf16 *)array)[i] = tt_bf16_of_f32((float)value);
-    } else {
+        break;
+    case TT_FP16:
+        ((tt_fp16 *)array)[i] = tt_fp16_of_f32((float)value);
+        break;
+    case TT_TF32:
+        ((float *)array)[i] = tt_tf32_of_f32((float)value);
+        break;
+    default:
         ((float *)array)[i] = (float)value;
     }
 }
@@ -180,16 +196,28 @@ static inline double *rig_doubles(const rig *r, const void *array, int64_t n)
     return x;
 }
 
+/* Is what is computed inside a kernel rounded to more than FP32 before it enters a product? */
+static inline bool rig_coarse(const rig *r)
+{
+    return r->ops.compute != TT_FP32;
+}
+
+/* Half a unit of the storage format at `want`, which for FP32 is left to the slack of its arithmetic. */
+static inline double rig_half(const rig *r, double want)
+{
+    const tt_format_info *f = &tt_formats[r->ops.format];
+    return f->bytes == 2 ? 0.5 * (f->epsilon * fabs(want) * 1.01 + f->min_subnormal) : 0;
+}
+
 /* Is x within half a unit of the storage format of `want`, plus slack for FP32 arithmetic? */
 static inline bool rig_near(const rig *r, double x, double want, double slack)
 {
-    double half = r->ops.format == TT_BF16 ? 0.5 * tt_formats[TT_BF16].epsilon : 0;
-    return fabs(x - want) <= half * fabs(want) * 1.01 + slack;
+    return fabs(x - want) <= rig_half(r, want) + slack;
 }
 
 #define RIG_NEAR(r, x, want, slack, what)                                                     \
     ck_assert_msg(rig_near(r, x, want, slack), "%s %s %s: %.9g, expected %.9g", (r)->ops.isa, \
-                  tt_formats[(r)->ops.format].name, what, (double)(x), (double)(want))
+                  tt_formats[(r)->ops.compute].name, what, (double)(x), (double)(want))
 
 /* Dropout at probability p for `samples`; test words come from tt_rng, as kernels.h defines them. */
 static inline tt_dropout rig_dropout(double p, const int64_t *samples)

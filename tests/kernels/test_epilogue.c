@@ -107,7 +107,7 @@ static void check_element(const rig *r, const scene *s, int fields, const void *
     }
     if (!rig_near(r, rig_get(r, y, at), value, slack)) {
         ck_abort_msg("%s %s %s fields %d, M=%lld N=%lld K=%lld at (%lld, %lld): %.9g, not %.9g",
-                     r->ops.isa, tt_formats[r->ops.format].name, s->turned ? "nt" : "nn", fields,
+                     r->ops.isa, tt_formats[r->ops.compute].name, s->turned ? "nt" : "nn", fields,
                      (long long)s->M, (long long)s->N, (long long)s->K, (long long)m, (long long)n,
                      rig_get(r, y, at), value);
     }

@@ -141,7 +141,7 @@ static void assert_same(const rig *r, const batch *b, const totals *t, const tot
     for (int s = 0; s < SUMS; s++) {
         const size_t bytes = (size_t)t->size[s] * sizeof *t->sum[s].fixed;
         ck_assert_msg(memcmp(t->sum[s].fixed, want->sum[s].fixed, bytes) == 0,
-                      "%s %s, T %lld: %s differs %s", r->ops.isa, tt_formats[r->ops.format].name,
+                      "%s %s, T %lld: %s differs %s", r->ops.isa, tt_formats[r->ops.compute].name,
                       (long long)b->T, sum_names[s], how);
         ck_assert_int_eq(t->lost[s], want->lost[s]);
     }
@@ -264,7 +264,7 @@ static void spoil(rig *r, batch *b, void *array, int64_t element, double bad, co
         for (int s = 0; s < SUMS; s++) {
             ck_assert_msg(t->lost[s] == want[s],
                           "%s %s, T %lld, %g in %lld: %s lost %lld, not %lld", r->ops.isa,
-                          tt_formats[r->ops.format].name, (long long)b->T, bad, (long long)element,
+                          tt_formats[r->ops.compute].name, (long long)b->T, bad, (long long)element,
                           sum_names[s], (long long)t->lost[s], (long long)want[s]);
         }
         totals_close(t);
@@ -311,7 +311,7 @@ static void limits_at(rig *r, float scale)
     const struct shape shape = {T, N, K, V};
     batch b = batch_open(r, &shape);
     b.point = tt_fixed_make(B, T, scale);
-    const double epsilon = tt_formats[r->ops.format].epsilon;
+    const double epsilon = tt_formats[r->ops.compute].epsilon;
     const double leaf = (double)tt_fixed_limit(&b.point, T), one = (double)scale;
     memset(b.dy, 0, (size_t)(B * T * N) * rig_size(r));
     memset(b.dz, 0, (size_t)(B * T * K) * rig_size(r));
@@ -428,7 +428,7 @@ static void accuracy(rig *r)
     }
     const double of_floats = distance(want, sum, ALL), of_fixed = distance(want, back, ALL);
     printf("%s %s, %d leaves: relative error %.2g of FP32, %.2g of fixed point\n", r->ops.isa,
-           tt_formats[r->ops.format].name, LEAVES, of_floats, of_fixed);
+           tt_formats[r->ops.compute].name, LEAVES, of_floats, of_fixed);
     ck_assert_int_eq(none, 0);
     ck_assert(2 * of_fixed < of_floats);
     free(dy), free(x);

@@ -129,15 +129,32 @@ END_TEST
 
 START_TEST(an_unwritten_output_is_seen)
 {
-    for (int f = 0; f < 2; f++) {
+    for (int f = 0; f < RIG_FORMATS; f++) {
         rig r;
-        rig_open_guard(&r, f == 0 ? TT_BF16 : TT_FP32);
+        rig_open_guard(&r, rig_formats[f]);
         void *x = rig_random(&r, 65, 1), *y = rig_acts(&r, 65);
         float mean[1], rstd[1];
         r.guarded.norm = norm_that_stops_early;
         r.ops.norm(&r.ctx, y, mean, rstd, x, x, x, 1, 65);
         ck_assert_int_eq(seen, 1);
         ck_assert_str_eq(seen_what, "leaves element 64 of its output y unwritten");
+        free(x), free(y);
+        rig_close(&r);
+    }
+}
+END_TEST
+
+/* What fills an output is no number in any format. */
+START_TEST(the_fill_is_a_nan)
+{
+    for (int f = 0; f < RIG_FORMATS; f++) {
+        rig r;
+        rig_open_guard(&r, rig_formats[f]);
+        void *x = rig_random(&r, 65, 1), *y = rig_acts(&r, 65);
+        float mean[1], rstd[1];
+        r.guarded.norm = norm_that_stops_early;
+        r.ops.norm(&r.ctx, y, mean, rstd, x, x, x, 1, 65);
+        ck_assert(isnan(rig_get(&r, y, 64)));
         free(x), free(y);
         rig_close(&r);
     }
@@ -241,6 +258,7 @@ static Suite *make_suite(void)
     TCase *tests = tcase_create("guard");
     tcase_add_test(tests, a_changed_input_is_seen);
     tcase_add_test(tests, an_unwritten_output_is_seen);
+    tcase_add_test(tests, the_fill_is_a_nan);
     tcase_add_test(tests, reading_an_output_gives_nan);
     tcase_add_test(tests, a_kernel_inside_a_kernel_is_watched);
     tcase_add_test(tests, what_a_matmul_carries_is_watched);

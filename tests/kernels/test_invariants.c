@@ -125,7 +125,7 @@ static void assert_same(const rig *r, const arrays *a, const arrays *other, cons
     int64_t T = a->T;
 #define SAME(array, bytes)                                                                        \
     ck_assert_msg(memcmp(a->array, other->array, bytes) == 0, "%s %s: %s differs %s", r->ops.isa, \
-                  tt_formats[r->ops.format].name, #array, how);
+                  tt_formats[r->ops.compute].name, #array, how);
 #define SAME_ROWS(array, size, is_float) \
     SAME(array, (size_t)(B * (size)) * (is_float ? sizeof(float) : rig_size(r)))
 #define SAME_SUM(array, size) SAME(array, (size_t)(size) * sizeof(float))
@@ -147,7 +147,7 @@ static void layouts(rig *r)
         for (int threads = 1; threads <= 3; threads += 2) {
             rig team;
             const char *isa = r->ops.isa;
-            rig_open(&team, r->ops.format, isa, threads);
+            rig_open(&team, r->ops.compute, isa, threads);
             open_arrays(&team, &other, T, threads > 1);
             step(&team, &other, 0, B);
             assert_same(r, &whole, &other, threads == 1 ? "on 1 thread" : "on 3 threads, packed");

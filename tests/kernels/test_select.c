@@ -13,18 +13,21 @@ START_TEST(every_table_is_complete)
     ck_assert_str_eq(isa[0], "ref");
     ck_assert_str_eq(isa[count - 1], tt_kernels_best_isa());
     ck_assert_int_eq(tt_kernels_isa_list(isa, 1), 1);
-    for (int f = 0; f < 2; f++) {
+    for (int f = 0; f < RIG_FORMATS; f++) {
         for (int i = 0; i < tt_kernels_isa_list(isa, 8); i++) {
             tt_ops ops, guarded;
             tt_err err;
-            tt_format format = f == 0 ? TT_BF16 : TT_FP32;
+            const tt_format compute = rig_formats[f];
             char name[64];
-            ck_assert(tt_kernels_select(&ops, &guarded, format, isa[i], &err) == TT_OK);
+            ck_assert(tt_kernels_select(&ops, &guarded, compute, isa[i], &err) == TT_OK);
             assert_complete(&ops);
             ck_assert_str_eq(ops.isa, isa[i]);
-            ck_assert_int_eq(ops.format, format);
+            ck_assert_int_eq(ops.compute, compute);
+            ck_assert_int_eq(ops.format, compute == TT_TF32 ? TT_FP32 : compute);
             snprintf(name, sizeof name, "guard:%s", isa[i]);
-            ck_assert(tt_kernels_select(&ops, &guarded, format, name, &err) == TT_OK);
+            ck_assert(tt_kernels_select(&ops, &guarded, compute, name, &err) == TT_OK);
+            ck_assert_int_eq(ops.compute, compute);
+            ck_assert_int_eq(ops.format, guarded.format);
             assert_complete(&ops);
             assert_complete(&guarded);
             ck_assert_str_eq(ops.isa, name);
@@ -48,6 +51,13 @@ START_TEST(who_serves_what)
     ck_assert_str_eq(ops.from[TT_OP_norm], rows);
     ck_assert(tt_kernels_select(&ops, &guarded, TT_BF16, "", &err) == TT_OK);
     ck_assert_str_eq(ops.from[TT_OP_gemm_nt], tt_kernels_best_isa());
+    static const tt_format ours[] = {TT_FP16, TT_TF32}; /* not OpenBLAS's */
+    for (int f = 0; f < 2; f++) {
+        ck_assert(tt_kernels_select(&ops, &guarded, ours[f], "", &err) == TT_OK);
+        ck_assert_str_eq(ops.from[TT_OP_gemm_nt], rows);
+        ck_assert_str_eq(ops.from[TT_OP_gemm_tn], rows);
+        ck_assert_str_eq(ops.from[TT_OP_attention], rows);
+    }
     ck_assert_str_eq(tt_op_names[TT_OP_gemm_nt], "gemm_nt");
     ck_assert_str_eq(tt_op_names[TT_OP_peak], "peak");
     ck_assert_ptr_nonnull(strstr(tt_kernels_blas(), "OpenBLAS"));
@@ -68,7 +78,8 @@ START_TEST(unknown_names_are_refused)
     }
     tt_ops ops, guarded;
     tt_err err = {TT_OK, ""};
-    ck_assert(tt_kernels_select(&ops, &guarded, TT_FP16, NULL, &err) == TT_EUSER);
+    ck_assert(tt_kernels_select(&ops, &guarded, TT_E4M3, NULL, &err) == TT_EUSER);
+    ck_assert_ptr_nonnull(strstr(err.text, "fp8_e4m3; use bf16, fp32, tf32 or fp16"));
 }
 END_TEST
 
@@ -94,16 +105,17 @@ END_TEST
 START_TEST(workspace_covers_every_part)
 {
     for (int threads = 1; threads < 5; threads++) {
-        for (int f = 0; f < 2; f++) {
+        for (int f = 0; f < RIG_FORMATS; f++) {
+            static const tt_ops *const refs[] = {&tt_table_ref_fp32, &tt_table_ref_tf32,
+                                                 &tt_table_ref_bf16, &tt_table_ref_fp16};
             tt_ops ops, guarded;
             tt_err err;
-            tt_format format = f == 0 ? TT_BF16 : TT_FP32;
-            ck_assert(tt_kernels_select(&ops, &guarded, format, "guard", &err) == TT_OK);
+            ck_assert_int_eq(refs[f]->compute, rig_formats[f]);
+            ck_assert(tt_kernels_select(&ops, &guarded, rig_formats[f], "guard", &err) == TT_OK);
             size_t bytes = tt_kernels_workspace(&ops, &guarded, &rig_extents, threads);
-            size_t front = tt_head_front(rig_extents.rows, rig_extents.vocab, format);
-            const tt_ops *ref = f == 0 ? &tt_table_ref_bf16 : &tt_table_ref_fp32;
-            ck_assert_uint_ge(bytes, front + ref->workspace(&rig_extents, threads));
-            if (f == 1) {
+            size_t front = tt_head_front(rig_extents.rows, rig_extents.vocab, refs[f]->format);
+            ck_assert_uint_ge(bytes, front + refs[f]->workspace(&rig_extents, threads));
+            if (refs[f]->compute == TT_FP32) {
                 size_t blas = tt_table_openblas_fp32.workspace(&rig_extents, threads);
                 ck_assert_uint_ge(bytes, front + blas);
             }

@@ -146,6 +146,50 @@ START_TEST(halves)
 }
 END_TEST
 
+/* The same for FP16, and TF32's rounding, whether subnormals are flushed or not. */
+static void fp16_and_tf32(void)
+{
+    tt_fp16 code[LANES], back[LANES];
+    bool right = true;
+    for (uint32_t first = 0; first < 1u << 16; first += LANES) {
+        for (uint32_t l = 0; l < LANES; l++) {
+            code[l] = (tt_fp16)(first + l);
+        }
+        for (int p = 0; p < PARTS; p++) {
+            const vec v = vec_of_fp16(code + p * VEC);
+            for (int l = 0; l < VEC; l++) {
+                const float want = tt_f32_of_fp16(code[p * VEC + l]), got = v[l];
+                right = right && tt_bits_of_f32(got) == tt_bits_of_f32(want);
+            }
+        }
+    }
+    ck_assert(right);
+    for (uint64_t bits = 0; bits < (uint64_t)1 << 32; bits += LANES * 61) {
+        float f[LANES], rounded[LANES];
+        for (uint32_t l = 0; l < LANES; l++) {
+            f[l] = tt_f32_of_bits((uint32_t)bits + 61 * l);
+        }
+        wide w = wide_of(f);
+        vec_to_fp16(back, w.part);
+        for (int p = 0; p < PARTS; p++) {
+            vec_store(rounded + p * VEC, vec_tf32(w.part[p]));
+        }
+        for (int l = 0; l < LANES; l++) {
+            right = right && back[l] == tt_fp16_of_f32(f[l]) &&
+                    tt_bits_of_f32(rounded[l]) == tt_bits_of_f32(tt_tf32_of_f32(f[l]));
+        }
+    }
+    ck_assert(right);
+}
+
+START_TEST(fp16)
+{
+    fp16_and_tf32();
+    tt_flush_denormals(1);
+    fp16_and_tf32();
+}
+END_TEST
+
 /* Units in the last place between y and the exact value, which is a normal number. */
 static double ulps(float y, double exact)
 {
@@ -301,6 +345,7 @@ static TCase *vec_case(void)
     tcase_add_test(tests, lanes_keep_their_places);
     tcase_add_test(tests, bf16);
     tcase_add_test(tests, halves);
+    tcase_add_test(tests, fp16);
     tcase_add_test(tests, bounds_over_all_floats);
     tcase_add_test(tests, ends_of_the_range);
     tcase_add_test(tests, gelu_of_any_number);

@@ -49,7 +49,7 @@ typedef struct tt_config {
         int64_t max_skips;
     } optim;
     struct {
-        char compute[TT_NAME];    /* bf16 | fp32 */
+        char compute[TT_NAME];    /* bf16 | fp32 | tf32 | fp16 | fp8 */
         char loss_scale[TT_NAME]; /* none | dynamic | a number as tt_text_add_double writes it */
         char master[TT_NAME];     /* fp32 | split | none */
         char rounding[TT_NAME];   /* nearest | stochastic */

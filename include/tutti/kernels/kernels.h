@@ -1,14 +1,28 @@
 /* kernels.h: the compute table.
  *
- * One const table of function pointers per ISA and storage format, laid over the portable reference:
+ * One const table of function pointers per ISA and compute format, laid over the portable reference:
  * an entry an ISA does not have is taken from the table below it, so a missing kernel is slow, never
  * absent. The reference is the specification. TUTTI_ISA picks; `guard` wraps any table.
  *
  * Letters: M = rows (tokens, B*T), C channels, F feed-forward width, V vocabulary, H heads, G
  * key-value heads, D head size, T tokens per sequence, B sequences. "act" marks elements of the
- * table's storage format (tt_ops.format: TT_BF16 or TT_FP32); everything else has the C type shown.
+ * table's storage format (tt_ops.format); everything else has the C type shown.
  * Matrices are row-major and dense. Each argument is in, out (overwritten, may hold anything) or
  * inout. No kernel allocates, logs or keeps state; scratch comes from ctx->workspace.
+ *
+ * Formats. A table computes in one format (tt_ops.compute), which says what enters a matrix product:
+ *
+ *     compute   act    enters a product                   products are exact in FP32
+ *     bf16      BF16   as it is                           yes, where they do not under- or overflow
+ *     fp16      FP16   as it is                           yes
+ *     fp32      FP32   as it is                           no
+ *     tf32      FP32   rounded to TF32, to nearest even   yes, where they do not under- or overflow
+ *
+ * That holds for both inputs of every gemm and, in attention and its gradient, for q, k, v and d_o,
+ * the probabilities and the gradient of the scores, each where it enters a product. (With BF16 and
+ * FP16 the latter two, which are never stored, enter in FP32, unless the ISA multiplies BF16 alone.)
+ * Sums, and all that is no product of matrices, are FP32; column sums see what is stored. A result
+ * beyond the largest number of act is stored as infinity.
  *
  * Invariants (tests hold every table to them):
  *  - results do not depend on ctx->threads;
@@ -27,7 +41,7 @@
  *
  * Subnormals. Programs set flush-to-zero (MXCSR bit 15) and denormals-are-zero (bit 6) in every
  * thread by tt_flush_denormals (tutti/base/threads.h): subnormal results of FP32 and FP64 arithmetic
- * are 0, and subnormal operands count as 0. Loads, stores, conversions between BF16 and FP32 and
+ * are 0, and subnormal operands count as 0. Loads, stores, conversions between the formats and
  * integer work keep subnormals: a weight that was set to one is stored as one. Exponentials below
  * the smallest normal number are 0 in any mode; VDPBF16PS flushes in any mode.
  *
@@ -257,8 +271,9 @@ enum { TT_OP_TOTAL = 0 TT_OPS(TT_OP_COUNT) };
 enum { TT_OPS(TT_OP_INDEX) }; /* TT_OP_adamw: where every array of TT_OP_TOTAL keeps adamw */
 
 struct tt_ops {
-    const char *isa;  /* "ref", "avx2", "avx512", "avx512bf16", "guard:avx2" */
-    tt_format format; /* of act */
+    const char *isa;   /* "ref", "avx2", "avx512", "avx512bf16", "guard:avx2" */
+    tt_format format;  /* of act: storage */
+    tt_format compute; /* of what enters a matrix product */
     /* Scratch bytes for these extents and threads: of a selected table, all it can need. */
     size_t (*workspace)(const tt_extents *extents, int threads);
     /* Bytes of the packed form of w[N,K], for both gemm_nt and gemm_nn; 0: there is none. */
@@ -272,10 +287,10 @@ struct tt_ops {
 };
 
 /* Lays the tables that this processor supports over the reference, up to the one named by `isa`
- * (NULL or "": the best), for one storage format. "guard" or "guard:<isa>" wraps the result; then
+ * (NULL or "": the best), for one compute format: bf16, fp32, tf32 or fp16. "guard" or "guard:<isa>" wraps the result; then
  * `guarded`, owned by the caller and outliving ctx, receives the wrapped table; otherwise zeros.
  * An unknown or unsupported name is TT_EUSER, listing what this processor can do. */
-tt_code tt_kernels_select(tt_ops *ops, tt_ops *guarded, tt_format format, const char *isa,
+tt_code tt_kernels_select(tt_ops *ops, tt_ops *guarded, tt_format compute, const char *isa,
                           tt_err *err);
 
 /* Scratch for a selection. */

@@ -1,8 +1,9 @@
 /* act.h: the storage format of one instance of the portable kernels, and blocks of it as FP32.
  *
- * The bodies in generic/ are written once. A file that includes them first defines TT_ACT_BF16 or
- * TT_ACT_FP32 and gets a table for that format, compiled with that file's flags: the reference under
- * the baseline flags, the AVX2 one under -mavx2 -mfma, .. All functions here are static, so that code
+ * The bodies in generic/ are written once. A file that includes them first defines TT_ACT_BF16,
+ * TT_ACT_FP16, TT_ACT_FP32 or TT_ACT_TF32 and gets a table for that format, compiled with that file's
+ * flags: the reference under the baseline flags, the AVX2 one under -mavx2 -mfma, .. TF32 is FP32 in
+ * memory; it differs in what enters a matrix product (factor_of_act, vec_factor). All functions here are static, so that code
  * compiled for an ISA never serves a caller of the baseline.
  *
  * Bodies go through rows in steps of LANES elements held as FP32 (a `wide`); a last partial step is
@@ -25,6 +26,8 @@
 
 enum { BLOCK = 64 }; /* floats of a block: whole steps */
 
+/* act; and for whole vectors: vec_of_act(x) is VEC elements as floats, vec_to_act(y, part) the other
+ * way for LANES. */
 #if defined(TT_ACT_BF16)
 typedef tt_bf16 act;
 static inline float f32_of_act(act x)
@@ -35,7 +38,21 @@ static inline act act_of_f32(float x)
 {
     return tt_bf16_of_f32(x);
 }
-#elif defined(TT_ACT_FP32)
+#define vec_of_act vec_of_bf16
+#define vec_to_act vec_to_bf16
+#elif defined(TT_ACT_FP16)
+typedef tt_fp16 act;
+static inline float f32_of_act(act x)
+{
+    return tt_f32_of_fp16(x);
+}
+static inline act act_of_f32(float x)
+{
+    return tt_fp16_of_f32(x);
+}
+#define vec_of_act vec_of_fp16
+#define vec_to_act vec_to_fp16
+#elif defined(TT_ACT_FP32) || defined(TT_ACT_TF32)
 typedef float act;
 static inline float f32_of_act(act x)
 {
@@ -45,8 +62,38 @@ static inline act act_of_f32(float x)
 {
     return x;
 }
+#define vec_of_act vec_load
+static inline void vec_to_act(act *y, const vec *part)
+{
+    EACH_PART(p)
+    {
+        vec_store(y + p * VEC, part[p]);
+    }
+}
 #else
-#error "define TT_ACT_BF16 or TT_ACT_FP32 before including the portable kernels"
+#error "define TT_ACT_BF16, _FP16, _FP32 or _TF32 before including the portable kernels"
+#endif
+
+/* A number as it enters a matrix product. Numbers of the two-byte formats enter as they are: FP32
+ * holds them and the products of any two of BF16's or FP16's. TF32 is rounded to here. */
+#if defined(TT_ACT_TF32)
+static inline float factor_of_act(act x)
+{
+    return tt_tf32_of_f32(x);
+}
+static inline vec vec_factor(vec x)
+{
+    return vec_tf32(x);
+}
+#else
+static inline float factor_of_act(act x)
+{
+    return f32_of_act(x);
+}
+static inline vec vec_factor(vec x)
+{
+    return x;
+}
 #endif
 
 /* What a partial step needs: y[n] = x[n], n < LANES. A loop of volatile stores stays a loop: would it
@@ -83,7 +130,6 @@ static inline void wide_store(float *y, wide w, int64_t n)
 }
 
 /* The same from and to the storage format. */
-#if defined(TT_ACT_BF16)
 static inline wide wide_load_act(const act *x, int64_t n)
 {
     wide w;
@@ -94,7 +140,7 @@ static inline wide wide_load_act(const act *x, int64_t n)
     }
     EACH_PART(p)
     {
-        w.part[p] = vec_of_bf16(x + p * VEC);
+        w.part[p] = vec_of_act(x + p * VEC);
     }
     return w;
 }
@@ -102,24 +148,13 @@ static inline wide wide_load_act(const act *x, int64_t n)
 static inline void wide_store_act(act *y, wide w, int64_t n)
 {
     if (n >= LANES) {
-        vec_to_bf16(y, w.part);
+        vec_to_act(y, w.part);
     } else {
         act few[LANES];
-        vec_to_bf16(few, w.part);
+        vec_to_act(few, w.part);
         COPY_FEW(act, y, few, n);
     }
 }
-#else
-static inline wide wide_load_act(const act *x, int64_t n)
-{
-    return wide_load(x, n);
-}
-
-static inline void wide_store_act(act *y, wide w, int64_t n)
-{
-    wide_store(y, w, n);
-}
-#endif
 
 /* Loops over rows that lie too far apart for the processor to look ahead by itself ask the cache for
  * the row that they need so many rows later. */

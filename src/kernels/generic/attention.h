@@ -214,8 +214,8 @@ TT_INLINE vec attention_below(vec s, float scale, vec top)
     return vec_min(vec_all(0), s * scale - top);
 }
 
-/* s[keys, PANEL] inout: scores become exp(scale s - top) times mask (NULL: 1). Returns total plus the
- * sum of the exponentials. */
+/* s[keys, PANEL] inout: scores become exp(scale s - top) times mask (NULL: 1), as they enter a product.
+ * Returns total plus the sum of the exponentials. */
 TT_INLINE panel attention_exp(float *restrict s, int64_t keys, float scale, panel top, panel total,
                               const float *restrict mask)
 {
@@ -224,7 +224,8 @@ TT_INLINE panel attention_exp(float *restrict s, int64_t keys, float scale, pane
             float *at = s + r * PANEL + n * VEC;
             vec p = vec_exp(attention_below(vec_load(at), scale, top.part[n]));
             total.part[n] += p;
-            vec_store(at, mask != NULL ? p * vec_load(mask + r * PANEL + n * VEC) : p);
+            p = mask != NULL ? p * vec_load(mask + r * PANEL + n * VEC) : p;
+            vec_store(at, vec_factor(p));
         }
     }
     return total;

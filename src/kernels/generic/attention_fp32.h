@@ -31,6 +31,7 @@ static inline void operand_rows(operand *restrict to, int64_t width, const act *
             wide f = d < D ? wide_load_act(x + i * stride + d, D - d) : wide_zero();
             EACH_PART(p)
             {
+                f.part[p] = vec_factor(f.part[p]);
                 f.part[p] = vec_fma(f.part[p], vec_all(0), f.part[p]);
             }
             wide_to(to + i * width + d, f);

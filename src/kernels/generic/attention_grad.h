@@ -98,8 +98,8 @@ static inline float attention_dot(const act *restrict x, const act *restrict y, 
     return wide_total(sum);
 }
 
-/* In: s = scores, ds = do . v. Out: s = p mask, ds = the gradient of the scores; mask NULL: 1. Panels
- * of `keys` rows SIDE apart; row r is hidden from lanes up to r - open. */
+/* In: s = scores, ds = do . v. Out, as they enter products: s = p mask, ds = the gradient of the scores;
+ * mask NULL: 1. Panels of `keys` rows SIDE apart; row r is hidden from lanes up to r - open. */
 TT_INLINE void attention_grad_panel(float *restrict s, float *restrict ds, int64_t keys,
                                     int64_t open, float scale, const float *restrict lse,
                                     const float *restrict dot, const float *restrict mask)
@@ -110,8 +110,8 @@ TT_INLINE void attention_grad_panel(float *restrict s, float *restrict ds, int64
         for (int n = 0; n < 2; n++) {
             vec keep = mask != NULL ? vec_load(mask + r * PANEL + n * VEC) : vec_all(1);
             vec w = vec_exp(attention_below(p.part[n], scale, base.part[n]));
-            slope.part[n] = w * vec_fma(keep, slope.part[n], -mean.part[n]);
-            p.part[n] = w * keep;
+            slope.part[n] = vec_factor(w * vec_fma(keep, slope.part[n], -mean.part[n]));
+            p.part[n] = vec_factor(w * keep);
         }
         panel_to(s, r < open ? p : panel_hide(p, r - open + 1, 0));
         panel_to(ds, r < open ? slope : panel_hide(slope, r - open + 1, 0));

@@ -36,7 +36,7 @@ static inline void gemm_pack_a(float *restrict a, const act *restrict x, int64_t
 {
     for (int64_t i = 0; i < TILE_ROWS; i++) {
         for (int64_t k = 0; k < depth; k++) {
-            a[i * TILE_DEPTH + k] = i < rows ? f32_of_act(x[i * stride + k]) : 0;
+            a[i * TILE_DEPTH + k] = i < rows ? factor_of_act(x[i * stride + k]) : 0;
         }
     }
 }
@@ -47,7 +47,7 @@ static inline void gemm_pack_a_turned(float *restrict a, const act *restrict x, 
 {
     for (int64_t k = 0; k < depth; k++) {
         for (int64_t i = 0; i < TILE_ROWS; i++) {
-            a[k * TILE_ROWS + i] = i < rows ? f32_of_act(x[k * stride + i]) : 0;
+            a[k * TILE_ROWS + i] = i < rows ? factor_of_act(x[k * stride + i]) : 0;
         }
     }
 }
@@ -60,7 +60,7 @@ static inline void gemm_pack_b(float *restrict b, const act *restrict w, int64_t
         int64_t width = tt_min(PANEL, cols - col);
         for (int64_t k = 0; k < depth; k++) {
             for (int64_t c = 0; c < PANEL; c++) {
-                b[k * PANEL + c] = c < width ? f32_of_act(w[k * stride + col + c]) : 0;
+                b[k * PANEL + c] = c < width ? factor_of_act(w[k * stride + col + c]) : 0;
             }
         }
     }
@@ -75,7 +75,7 @@ static inline void gemm_pack_b_turned(float *restrict b, const act *restrict w, 
             bool inside = col + c < cols;
             const act *row = w + (inside ? (col + c) * stride : 0);
             for (int64_t k = 0; k < depth; k++) {
-                b[k * PANEL + c] = inside ? f32_of_act(row[k]) : 0;
+                b[k * PANEL + c] = inside ? factor_of_act(row[k]) : 0;
             }
         }
     }

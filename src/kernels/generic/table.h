@@ -1,5 +1,5 @@
 /* table.h: the portable kernels as one complete table. The file that includes this first defines
- * TT_ACT_BF16 or TT_ACT_FP32, then makes its table with GENERIC_TABLE. */
+ * TT_ACT_BF16, _FP16, _FP32 or _TF32, then makes its table with GENERIC_TABLE. */
 #ifndef TUTTI_KERNELS_GENERIC_TABLE_H
 #define TUTTI_KERNELS_GENERIC_TABLE_H
 
@@ -34,9 +34,9 @@ static size_t generic_packed_bytes(int64_t N, int64_t K)
 }
 
 #define GENERIC_ENTRY(name, type, args) .name = generic_##name,
-#define GENERIC_TABLE(isa_, format_)                                                              \
+#define GENERIC_TABLE(isa_, format_, compute_)                                                    \
     {                                                                                             \
-        .isa = isa_, .format = format_, .workspace = generic_workspace,                           \
+        .isa = isa_, .format = format_, .compute = compute_, .workspace = generic_workspace,      \
         .packed_bytes = generic_packed_bytes, .epilogue = generic_epilogue, TT_OPS(GENERIC_ENTRY) \
     }
 

@@ -16,6 +16,7 @@
  *     vec_to_bf16(y, part)         LANES floats as codes: nearest, ties to even, NaN quiet
  *     vec_of_halves(x)             VEC 16-bit integers, with their sign, as words
  *     vec_to_halves(y, part)       LANES words below 2^16 as 16-bit integers
+ *     vec_of_fp16(x), vec_to_fp16(y, part)  the same for FP16
  *     vec_to_doubles(v, low, high) the lower and the upper half of v
  *     vec_of_doubles(low, high)    the other way: the nearest floats
  *     vec_multiply(a, b)           64-bit products of the lower halves of the 64-bit elements
@@ -39,6 +40,7 @@ enum { VEC = 4 };
 typedef float vec __attribute__((vector_size(16)));
 typedef uint32_t vec_bits __attribute__((vector_size(16)));
 typedef int32_t vec_ints __attribute__((vector_size(16)));
+typedef uint16_t vec_shorts __attribute__((vector_size(8)));
 typedef uint64_t vec_words __attribute__((vector_size(16)));
 typedef double vec_doubles __attribute__((vector_size(16)));
 
@@ -82,7 +84,7 @@ static inline vec vec_kept(vec_bits word, uint32_t least, vec x)
 
 static inline vec vec_of_bf16(const tt_bf16 *x)
 {
-    uint16_t codes __attribute__((vector_size(2 * VEC)));
+    vec_shorts codes;
     memcpy(&codes, x, sizeof codes);
     return (vec)(__builtin_convertvector(codes, vec_bits) << 16);
 }
@@ -105,6 +107,39 @@ static inline void vec_to_halves(uint16_t *y, const vec_bits *part)
 {
     for (int i = 0; i < LANES; i++) {
         y[i] = (uint16_t)part[i / VEC][i % VEC];
+    }
+}
+
+/* As tt_f32_of_fp16 has it. */
+static inline vec vec_of_fp16(const tt_fp16 *x)
+{
+    vec_shorts codes;
+    memcpy(&codes, x, sizeof codes);
+    const vec_bits code = __builtin_convertvector(codes, vec_bits);
+    const vec_bits size = code & 0x7fffu, sign = (code & 0x8000u) << 16;
+    const vec_bits normal = (size << 13) + (112u << 23);
+    const vec_bits quiet = (vec_bits)(size > 0x7c00u) & 0x00400000u;
+    const vec tiny = __builtin_convertvector((vec_ints)size, vec) * 0x1p-24f;
+    vec y = vec_select((vec_bits)(size < 0x400u), tiny, (vec)normal);
+    y = vec_select((vec_bits)(size < 0x7c00u), y, (vec)(size << 13 | 0x7f800000u | quiet));
+    return (vec)((vec_bits)y | sign);
+}
+
+/* As tt_fp16_of_f32 has it; a subnormal is rounded by an addition, whose result is normal. */
+static inline void vec_to_fp16(tt_fp16 *y, const vec *part)
+{
+    for (int p = 0; p < LANES / VEC; p++) {
+        const vec_bits bits = (vec_bits)part[p], size = bits & 0x7fffffffu;
+        const vec_bits normal = (size - (112u << 23) + 0xfffu + ((size >> 13) & 1u)) >> 13;
+        const vec_bits tiny = (vec_bits)((vec)size + 0.5f) - 0x3f000000u;
+        const vec_bits nan = (vec_bits)(size > 0x7f800000u);
+        const vec_bits special = 0x7c00u | (nan & (0x200u | ((size >> 13) & 0x3ffu)));
+        vec_bits code =
+            (vec_bits)vec_select((vec_bits)(size < 0x38800000u), (vec)tiny, (vec)normal);
+        code = (vec_bits)vec_select((vec_bits)(size < 0x47800000u), (vec)code, (vec)special);
+        code |= (bits >> 16) & 0x8000u;
+        const vec_shorts codes = __builtin_convertvector(code, vec_shorts);
+        memcpy(y + p * VEC, &codes, sizeof codes);
     }
 }
 
@@ -171,6 +206,14 @@ static inline vec vec_load(const float *x)
 static inline void vec_store(float *y, vec v)
 {
     memcpy(y, &v, sizeof v);
+}
+
+/* tt_tf32_of_f32 of each element. */
+static inline vec vec_tf32(vec x)
+{
+    const vec_bits bits = (vec_bits)x, nan = (vec_bits)(x != x);
+    const vec_bits rounded = bits + 0xfffu + ((bits >> 13) & 1u), quiet = bits | 0x00400000u;
+    return (vec)(((nan & quiet) | (~nan & rounded)) & 0xffffe000u);
 }
 
 /* Zero in all lanes. */

@@ -179,6 +179,7 @@ static inline void product_down(float *c, int64_t c_stride, const operand *a, in
 
 const tt_ops tt_table_attention_avx512bf16_bf16 = {.isa = "avx512bf16",
                                                    .format = TT_BF16,
+                                                   .compute = TT_BF16,
                                                    .workspace = attention_bytes,
                                                    .attention = generic_attention,
                                                    .attention_grad = generic_attention_grad};

@@ -11,8 +11,7 @@
  *
  * Reads views of model memory, writes the same; next: select.c lays this table. */
 #ifdef TT_EMULATE_AVX512
-#define SIMDE_ENABLE_NATIVE_ALIASES
-#include <simde/x86/avx512.h>
+#include "kernels/isa/emulate_avx512.h"
 #else
 #include "kernels/isa/vec_avx512.h"
 #include <immintrin.h>
@@ -30,6 +29,7 @@
 typedef tt_bf16 tile_a;
 typedef tt_bf16 tile_b;
 
+#define TT_ACT_BF16
 #include "kernels/isa/gemm_tile.h"
 #include "kernels/isa/peak_loop.h"
 
@@ -43,9 +43,14 @@ static inline int64_t tile_b_at(int64_t i, int64_t k)
     return (k / 2 * TILE_COLS + i) * 2 + k % 2;
 }
 
-static inline tt_bf16 tile_a_of(tt_bf16 code)
+static inline tile_a tile_a_of(act x)
 {
-    return code;
+    return x;
+}
+
+static inline tile_b tile_b_of(act x)
+{
+    return x;
 }
 
 /* row[k] -> column[k]: 8 x 8 pairs of codes. */
@@ -206,4 +211,4 @@ static double peak_burst(void)
 }
 
 const tt_ops tt_table_gemm_avx512bf16_bf16 = {
-    .isa = "avx512bf16", .format = TT_BF16, GEMM_TILE_ENTRIES, .peak = peak};
+    .isa = "avx512bf16", .format = TT_BF16, .compute = TT_BF16, GEMM_TILE_ENTRIES, .peak = peak};

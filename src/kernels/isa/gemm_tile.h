@@ -1,4 +1,4 @@
-/* gemm_tile.h: the matmul of BF16 matrices around one register tile; an ISA brings the tile.
+/* gemm_tile.h: the matmul of matrices of acts around one register tile; an ISA brings the tile.
  *
  * c[i,j] = sum over k of a(i,k) * b(k,j). All four matmuls of the table are this sum; they differ in
  * which index runs densely through memory and in what happens to the sum at the end.
@@ -20,17 +20,17 @@
  * run of k is cut into equal slabs, each slab is summed from zero by k, slabs are added in order.
  * Rows, columns, their place in a tile, and threads play no part; nor does who packed b, and when.
  *
- * Before including this, an ISA file defines TILE_ROWS, TILE_COLS, TASK_ROWS, GROUP_COLS, GEMM_DEPTH
- * and the types tile_a, tile_b of panel elements; it gives the functions declared under "From the ISA".
+ * Before including this, an ISA file says what an act is (act.h), defines TILE_ROWS, TILE_COLS,
+ * TASK_ROWS, GROUP_COLS, GEMM_DEPTH and the types tile_a, tile_b of panel elements; it gives the
+ * functions declared under "From the ISA". What enters a panel is as it enters a product (act.h).
  *
  * Memory: panels and sums in ctx->workspace, sized by gemm_workspace.
- * Reads tutti/kernels/kernels.h; next: gemm_avx2.c, gemm_avx512.c, gemm_avx512bf16.c. */
+ * Reads tutti/kernels/kernels.h; next: gemm_avx2.h, gemm_avx512.h, gemm_avx512bf16.c. */
 #ifndef TUTTI_KERNELS_GEMM_TILE_H
 #define TUTTI_KERNELS_GEMM_TILE_H
 
 #include <assert.h>
 
-#define TT_ACT_BF16
 #include "kernels/generic/column_sums.h"
 #include "kernels/generic/epilogue.h"
 #include "tutti/base/threads.h"
@@ -54,21 +54,19 @@ enum { A_PANEL = TILE_ROWS * GEMM_DEPTH + 64 / (int)sizeof(tile_a) };
 /* Where element (i, k) lies in a panel of a, of b; and its value there. */
 static inline int64_t tile_a_at(int64_t i, int64_t k);
 static inline int64_t tile_b_at(int64_t i, int64_t k);
-static inline tile_a tile_a_of(tt_bf16 code);
+static inline tile_a tile_a_of(act x);
+static inline tile_b tile_b_of(act x);
 
 /* Packs elements (i, k) = from[i * stride + k] of a whole panel, k = 0 .. as far as vectors reach
  * within `depth`; returns the first k left. */
-static inline int64_t tile_a_across(tile_a *panel, const tt_bf16 *from, int64_t stride,
-                                    int64_t depth);
-static inline int64_t tile_b_across(tile_b *panel, const tt_bf16 *from, int64_t stride,
-                                    int64_t depth);
+static inline int64_t tile_a_across(tile_a *panel, const act *from, int64_t stride, int64_t depth);
+static inline int64_t tile_b_across(tile_b *panel, const act *from, int64_t stride, int64_t depth);
 
 /* The same for (i, k) = from[k * stride + i]. Of a, `panels` side by side: a line of the cache holds
  * rows of several, and lines a stride apart may chase each other out of the cache. */
-static inline int64_t tile_a_along(tile_a *panel, const tt_bf16 *from, int64_t stride,
-                                   int64_t depth, int64_t panels);
-static inline int64_t tile_b_along(tile_b *panel, const tt_bf16 *from, int64_t stride,
-                                   int64_t depth);
+static inline int64_t tile_a_along(tile_a *panel, const act *from, int64_t stride, int64_t depth,
+                                   int64_t panels);
+static inline int64_t tile_b_along(tile_b *panel, const act *from, int64_t stride, int64_t depth);
 
 /* sums[TILE_ROWS, TILE_COLS] (rows GROUP_COLS apart) = (add: sums +) a panel . b panel, over `depth`,
  * a multiple of TILE_STEP. `next` is this tile's share of the panel of b that comes next, TILE_NEXT
@@ -86,13 +84,13 @@ static inline void tile_prefetch(const tile_b *next)
 /* A matrix as a side of the sum: element (i, k), i < extent, at data[i * stride + k] when dense_k,
  * else at data[k * stride + i]. */
 typedef struct gemm_side {
-    const tt_bf16 *data;
+    const act *data;
     int64_t extent, stride;
     bool dense_k;
 } gemm_side;
 
 typedef enum gemm_finish {
-    GEMM_ACT,   /* c = BF16 of the epilogue of the sum */
+    GEMM_ACT,   /* c = act of the epilogue of the sum */
     GEMM_FLOAT, /* c = sum */
     GEMM_ADD    /* c += sum, once per leaf */
 } gemm_finish;
@@ -160,7 +158,7 @@ static tile_b *gemm_b_room(const tt_ctx *ctx)
 
 /* Elements (i0 + i, k0 + k), i < width, k < depth of a side, as seen from the first. */
 typedef struct gemm_piece {
-    const tt_bf16 *from;
+    const act *from;
     int64_t across, along; /* strides of i and k */
     int64_t inside;        /* i's within the matrix */
 } gemm_piece;
@@ -171,9 +169,9 @@ static inline gemm_piece gemm_piece_of(const gemm_side *side, int64_t i0, int64_
     return (gemm_piece){side->data + i0 * across + k0 * along, across, along, side->extent - i0};
 }
 
-static inline tt_bf16 gemm_element(const gemm_piece *p, int64_t i, int64_t k, int64_t depth)
+static inline act gemm_element(const gemm_piece *p, int64_t i, int64_t k, int64_t depth)
 {
-    return i < p->inside && k < depth ? p->from[i * p->across + k * p->along] : (tt_bf16)0;
+    return i < p->inside && k < depth ? p->from[i * p->across + k * p->along] : (act)0;
 }
 
 /* Rows i0 .. i0 + rows - 1 into panels; what is outside becomes zero. */
@@ -210,7 +208,7 @@ static inline void gemm_pack_b(tile_b *panel, const gemm_side *side, int64_t i0,
     }
     for (; k < tt_round_up(depth, TILE_STEP); k++) {
         for (int64_t i = 0; i < TILE_COLS; i++) {
-            panel[tile_b_at(i, k)] = gemm_element(&p, i, k, depth);
+            panel[tile_b_at(i, k)] = tile_b_of(gemm_element(&p, i, k, depth));
         }
     }
 }
@@ -445,8 +443,8 @@ static void gemm_tn(tt_ctx *ctx, const tt_grad *gw, const tt_grad *gb, const voi
     int64_t fit = tt_count(room / tt_max(gemm_b_bytes(K, leaf, leaf), 1));
     int64_t rows = tt_max(1, fit) * leaf;
     for (int64_t m = 0; m < M; m += rows) {
-        gemm_run(ctx, (gemm_call){.a = {(const tt_bf16 *)dy + m * N, N, N, false},
-                                  .b = {(const tt_bf16 *)x + m * K, K, K, false},
+        gemm_run(ctx, (gemm_call){.a = {(const act *)dy + m * N, N, N, false},
+                                  .b = {(const act *)x + m * K, K, K, false},
                                   .depth = tt_min(rows, M - m),
                                   .leaf = leaf,
                                   .finish = GEMM_ADD,
@@ -455,7 +453,7 @@ static void gemm_tn(tt_ctx *ctx, const tt_grad *gw, const tt_grad *gb, const voi
     }
 }
 
-/* What an ISA file says of its table beside name, format and peak. */
+/* What an ISA file says of its table beside name, formats and peak. */
 #define GEMM_TILE_ENTRIES                                                              \
     .workspace = gemm_workspace, .packed_bytes = gemm_packed_bytes, .pack = gemm_pack, \
     .gemm_nt = gemm_nt, .gemm_nt_f32 = gemm_nt_f32, .gemm_nn = gemm_nn, .gemm_tn = gemm_tn

@@ -6,7 +6,7 @@
 #define TT_ACT_BF16
 #include "kernels/generic/table.h"
 
-const tt_ops tt_table_generic_avx512_bf16 = GENERIC_TABLE("avx512", TT_BF16);
+const tt_ops tt_table_generic_avx512_bf16 = GENERIC_TABLE("avx512", TT_BF16, TT_BF16);
 #else
 typedef int tt_no_x86; /* a translation unit may not be empty */
 #endif

@@ -6,7 +6,7 @@
 #define TT_ACT_FP32
 #include "kernels/generic/table.h"
 
-const tt_ops tt_table_generic_avx512_fp32 = GENERIC_TABLE("avx512", TT_FP32);
+const tt_ops tt_table_generic_avx512_fp32 = GENERIC_TABLE("avx512", TT_FP32, TT_FP32);
 #else
 typedef int tt_no_x86; /* a translation unit may not be empty */
 #endif

@@ -1,4 +1,4 @@
-/* vec_avx2.h: the vector vocabulary of generic/vec.h, said in AVX2 and FMA. */
+/* vec_avx2.h: the vector vocabulary of generic/vec.h, said in AVX2, FMA and F16C. */
 #ifndef TUTTI_KERNELS_ISA_VEC
 #define TUTTI_KERNELS_ISA_VEC
 
@@ -80,6 +80,18 @@ static inline void vec_to_halves(uint16_t *y, const vec_bits *part)
 {
     __m256i halves = _mm256_packus_epi32((__m256i)part[0], (__m256i)part[1]);
     _mm256_storeu_si256((void *)y, _mm256_permute4x64_epi64(halves, 0xd8));
+}
+
+/* These instructions take and give subnormal FP16 numbers whatever the mode of the thread. */
+static inline vec vec_of_fp16(const tt_fp16 *x)
+{
+    return _mm256_cvtph_ps(_mm_loadu_si128((const void *)x));
+}
+
+static inline void vec_to_fp16(tt_fp16 *y, const vec *part)
+{
+    _mm_storeu_si128((void *)y, _mm256_cvtps_ph(part[0], _MM_FROUND_TO_NEAREST_INT));
+    _mm_storeu_si128((void *)(y + 8), _mm256_cvtps_ph(part[1], _MM_FROUND_TO_NEAREST_INT));
 }
 
 static inline void vec_to_doubles(vec v, vec_doubles *low, vec_doubles *high)

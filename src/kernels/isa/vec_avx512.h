@@ -5,12 +5,7 @@
 #define TUTTI_KERNELS_ISA_VEC
 
 #ifdef TT_EMULATE_AVX512
-#define SIMDE_ENABLE_NATIVE_ALIASES
-#include <simde/x86/avx512.h>
-#ifndef _mm512_cvtps_pd /* SIMDe may lack these */
-#define _mm512_cvtps_pd(x) __builtin_convertvector(x, __m512d)
-#define _mm512_cvtpd_ps(x) __builtin_convertvector(x, __m256)
-#endif
+#include "kernels/isa/emulate_avx512.h"
 #else
 #include <immintrin.h>
 #endif
@@ -91,6 +86,18 @@ static inline void vec_to_halves(uint16_t *y, const vec_bits *part)
                             0x120010, 0x160014, 0x1a0018, 0x1e001c};
     __m512i halves = _mm512_permutexvar_epi16((__m512i)lower, (__m512i)part[0]);
     _mm256_storeu_si256((void *)y, _mm512_castsi512_si256(halves));
+}
+
+/* These instructions take and give subnormal FP16 numbers whatever the mode of the thread. */
+static inline vec vec_of_fp16(const tt_fp16 *x)
+{
+    return (vec)_mm512_cvtph_ps(_mm256_loadu_si256((const void *)x));
+}
+
+static inline void vec_to_fp16(tt_fp16 *y, const vec *part)
+{
+    __m256i codes = _mm512_cvtps_ph((__m512)part[0], _MM_FROUND_TO_NEAREST_INT);
+    _mm256_storeu_si256((void *)y, codes);
 }
 
 static inline void vec_to_doubles(vec v, vec_doubles *low, vec_doubles *high)

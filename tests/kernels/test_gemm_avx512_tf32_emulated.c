@@ -1,17 +1,17 @@
-/* test_gemm_avx512_emulated.c: the source of the AVX-512 matmuls, compiled through SIMDe for
- * the baseline, so that their logic is proven on any processor. What only the hardware can show is
+/* test_gemm_avx512_tf32_emulated.c: the source of the AVX-512 matmuls in TF32, compiled through SIMDe
+ * for the baseline, so that their logic is proven on any processor. What only the hardware can show is
  * the instruction itself; where it exists test_gemm_isa.c runs the library's kernels. */
 #define TT_EMULATE_AVX512
 /* The library has tables of these names. */
-#define tt_table_gemm_avx512_bf16 emulated_table
+#define tt_table_gemm_avx512_tf32 emulated_table
 #define tt_table_peak_avx512_fp32 emulated_peak
-#include "kernels/isa/gemm_avx512.c"
+#include "kernels/isa/gemm_tf32_avx512.c"
 
 #include "gemm_cases.h"
 
 static Suite *make_suite(void)
 {
-    Suite *suite = suite_create("gemm_avx512_emulated");
+    Suite *suite = suite_create("gemm_avx512_tf32_emulated");
     gemm_add_cases(suite, "emulated", &emulated_table);
     return suite;
 }
