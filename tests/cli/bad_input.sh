@@ -44,7 +44,7 @@ no "another trainer's name" 2 "did you mean scaler.start" precision.init_scale=8
 no "out of range" 2 "model.dropout" model.dropout=1.5
 no "negative size" 2 "model.channels" model.channels=-16
 no "unknown choice" 2 "constant, cosine, linear or wsd" optim.schedule=cosin
-no "format that does not exist" 2 "allowed is bf16" precision.compute=fp64
+no "format that nothing computes in" 2 "bf16, fp32, tf32, fp16 or fp8" precision.compute=fp64
 no "ZeRO 3" 2 "memory.zero" memory.zero=3
 no "heads that do not divide channels" 2 "model.heads" model.heads=3
 yaml "duplicate key" 2 "bad.yaml:3" $'run:\n  steps: 1\n  steps: 2'

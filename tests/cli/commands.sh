@@ -39,6 +39,15 @@ alone formats
 said "formats" '^bf16 *16 *8 *7 '
 alone formats 1 -0.1 65519
 said "formats of numbers" '^-0.1 .* -0.10009766 '
+alone formats inf -inf nan 61440 464 464.1 -1e-9 1e-6
+said "formats: infinity" '^inf  *inf  *inf  *inf  *inf  *448  *inf  *57344$'
+said "formats: NaN" '^nan  *nan  *nan  *nan  *nan  *nan  *nan  *nan$'
+said "formats: overflow and saturation" '^61440  *61440  *61440  *61440  *61440  *448^  *inf^  *57344^$'
+said "formats: rounded to the largest is not overflow" '^464 .* 448   *448   *448$'
+said "formats: beyond it" '^464.1 .* 448^  *448   *448$'
+said "formats: underflow" '^-1e-9 .* -0_  *-0_  *-0_  *-0_$'
+said "formats: subnormal" '^1e-6 .* 1.013279e-06~ '
+said "formats: what the marks mean" '^\^  beyond the largest'
 alone options
 said "options" '  optim.lr '
 

@@ -33,6 +33,22 @@ trained "BF16 reference" 1 bf16-1 "${documents[@]}" batch.micro=24 precision.com
 trained "BF16 on 3 ranks" 3 bf16-3 "${documents[@]}" batch.micro=2 precision.compute=bf16
 same "BF16 on 3 ranks" bf16-1 bf16-3 1e-3
 
+# The other formats learn what FP32 does, as near as they are fine, on one rank and on two.
+for near in tf32:1e-3:1e-4 fp16:1e-2:1e-3; do
+    IFS=: read -r compute coarse split <<<"$near"
+    trained "$compute reference" 1 "$compute-1" "${documents[@]}" batch.micro=24 "precision.compute=$compute"
+    close_metric "$compute: losses near FP32's" "$coarse" loss one "$compute-1"
+    differs=0
+    [[ $(metric one loss) != "$(metric "$compute-1" loss)" ]] || differs=1
+    verdict "$compute: but not FP32's" $differs "the same losses to the last digit"
+    trained "$compute on 2 ranks" 2 "$compute-2" "${documents[@]}" batch.micro=3 "precision.compute=$compute"
+    same "$compute on 2 ranks" "$compute-1" "$compute-2" "$split"
+    TUTTI_ISA=guard trained "watched $compute kernels" 2 "$compute-guard" "${documents[@]}" batch.micro=3 \
+        "precision.compute=$compute"
+    same_state "watched $compute kernels are the same to the bit" "$(checkpoint "$compute-2" 6)" \
+        "$(checkpoint "$compute-guard" 6)"
+done
+
 # The same ranks with and without ZeRO add the same numbers in the same order.
 trained "ZeRO 1" 4 zero-1 "${documents[@]}" memory.zero=1
 trained "ZeRO 0" 4 zero-0 "${documents[@]}" memory.zero=0
@@ -40,7 +56,7 @@ same_state "ZeRO 0 and 1 are the same to the bit" "$(checkpoint zero-0 6)" "$(ch
 
 # The same run twice is the same to the bit: nothing depends on time, addresses or which thread was first.
 # Neither does it matter whether packed weights are kept.
-for compute in fp32 bf16; do
+for compute in fp32 bf16 tf32 fp16; do
     twice=("${documents[@]}" batch.micro=6 run.threads=2 run.steps=2 "precision.compute=$compute")
     trained "first run, $compute" 2 "once-$compute" "${twice[@]}"
     trained "second run, $compute" 2 "twice-$compute" "${twice[@]}"

@@ -64,7 +64,7 @@ static inline void fixture_publish(fixture *f)
 }
 
 /* fp8: recipe and format of backward, NULL: not FP8. */
-static inline void fixture_open_fp8(fixture *f, const tt_shape *shape, tt_format format,
+static inline void fixture_open_fp8(fixture *f, const tt_shape *shape, tt_format compute,
                                     const char *isa, int64_t B, int64_t T, bool backward,
                                     const tt_fp8 *fp8)
 {
@@ -82,13 +82,13 @@ static inline void fixture_open_fp8(fixture *f, const tt_shape *shape, tt_format
     }
     tt_fp8 *used = fp8 != NULL ? &f->fp8 : NULL;
     ck_assert_msg(tt_params_make(&f->params, shape, &err) == TT_OK, "%s", err.text);
-    ck_assert_msg(tt_kernels_select(&f->ops, &f->guarded, format, isa, &err) == TT_OK, "%s",
+    ck_assert_msg(tt_kernels_select(&f->ops, &f->guarded, compute, isa, &err) == TT_OK, "%s",
                   err.text);
     tt_extents extents = tt_model_extents(shape, B, T, backward);
     bool guard = strncmp(isa, "guard", 5) == 0;
     size_t scratch =
         tt_kernels_workspace(&f->ops, guard ? &f->guarded : NULL, &extents, FIXTURE_THREADS);
-    size_t act = tt_formats[format].bytes;
+    size_t act = tt_formats[f->ops.format].bytes;
     size_t bytes = tt_model_activation_bytes(shape, B, T, act, backward, used, NULL);
     ck_assert_int_eq(tt_arena_open(&f->arena, "test", bytes + tt_arena_cost(scratch), &err), TT_OK);
     size_t packed = backward ? tt_model_packed_bytes(shape, &f->params, &f->ops) : 0;

@@ -149,27 +149,18 @@ static void check_split(tt_format format, const char *isa)
     fixture_close(&f);
 }
 
-START_TEST(split_fp32_bitwise)
+static const tt_format formats[] = {TT_FP32, TT_TF32, TT_BF16, TT_FP16};
+enum { FORMATS = sizeof formats / sizeof formats[0] };
+
+START_TEST(split_of_the_reference)
 {
-    check_split(TT_FP32, "ref");
+    check_split(formats[_i], "ref");
 }
 END_TEST
 
-START_TEST(split_bf16_bitwise)
+START_TEST(split_of_the_best)
 {
-    check_split(TT_BF16, "ref");
-}
-END_TEST
-
-START_TEST(split_fp32_best)
-{
-    check_split(TT_FP32, "");
-}
-END_TEST
-
-START_TEST(split_bf16_best)
-{
-    check_split(TT_BF16, "");
+    check_split(formats[_i], "");
 }
 END_TEST
 
@@ -292,20 +283,21 @@ END_TEST
 
 /* ---- BF16 against FP32 ---- */
 
-/* Weights and every activation are rounded to BF16: relative errors of half an epsilon each, random
- * in sign. Over the two blocks they add up to about an epsilon of the loss; gradients pass through
- * both directions and stay within eight. */
-START_TEST(bf16_is_near_fp32)
+/* Weights and every activation are rounded to BF16 or FP16, or to TF32 where they enter a product:
+ * relative errors of half an epsilon each, random in sign. Over the two blocks they add up to about an
+ * epsilon of the loss; gradients pass through both directions and stay within eight. */
+START_TEST(other_formats_are_near_fp32)
 {
+    const tt_format format = formats[1 + _i];
     fixture single, half;
     tt_shape shape = odd_shape;
     shape.dropout = 0.0;
     fixture_open(&single, &shape, TT_FP32, "ref", 4, 11, true);
-    fixture_open(&half, &shape, TT_BF16, "ref", 4, 11, true);
+    fixture_open(&half, &shape, format, "ref", 4, 11, true);
     tt_loss loss_single = {0}, loss_half = {0};
     fixture_train(&single, 0, 4, &loss_single);
     fixture_train(&half, 0, 4, &loss_half);
-    double epsilon = tt_formats[TT_BF16].epsilon;
+    double epsilon = tt_formats[format].epsilon;
     ck_assert_int_eq(loss_half.count, loss_single.count);
     ck_assert(sum_of(&loss_half) != sum_of(&loss_single));
     ck_assert_double_lt(fabs(sum_of(&loss_half) / sum_of(&loss_single) - 1.0), epsilon);
@@ -532,16 +524,14 @@ static Suite *make_suite(void)
     suite_add_tcase(suite, gradients);
     TCase *layout = tcase_create("layout");
     tcase_set_timeout(layout, 120);
-    tcase_add_test(layout, split_fp32_bitwise);
-    tcase_add_test(layout, split_bf16_bitwise);
-    tcase_add_test(layout, split_fp32_best);
-    tcase_add_test(layout, split_bf16_best);
+    tcase_add_loop_test(layout, split_of_the_reference, 0, FORMATS);
+    tcase_add_loop_test(layout, split_of_the_best, 0, FORMATS);
     tcase_add_test(layout, masked_micro_batch_changes_nothing);
     tcase_add_test(layout, many_identical_micro_batches);
     tcase_add_test(layout, scale_scales);
     tcase_add_test(layout, threads_do_not_matter);
     tcase_add_test(layout, dropout_is_a_function_of_seed_step_and_sample);
-    tcase_add_test(layout, bf16_is_near_fp32);
+    tcase_add_loop_test(layout, other_formats_are_near_fp32, 0, FORMATS - 1);
     suite_add_tcase(suite, layout);
     TCase *forward = tcase_create("forward");
     tcase_add_test(forward, evaluation_equals_training_without_dropout);

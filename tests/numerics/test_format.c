@@ -141,6 +141,57 @@ START_TEST(test_bf16_codes)
 }
 END_TEST
 
+/* All codes of the one- and two-byte formats, NaN's and infinities among them: each comes back, a NaN
+ * quiet; and FP16's inline functions say the same. */
+START_TEST(test_small_codes)
+{
+    int wrong = 0;
+    for (tt_format f = TT_BF16; f < TT_FORMATS; f++) {
+        const tt_format_info *info = &tt_formats[f];
+        const uint32_t exponent = ((1u << info->exponent_bits) - 1) << info->mantissa_bits;
+        const uint32_t mantissa = (1u << info->mantissa_bits) - 1;
+        const uint32_t quiet = 1u << (info->mantissa_bits - 1);
+        for (uint32_t code = 0; code < 1u << info->bits; code++) {
+            const float value = tt_format_value(f, code);
+            const bool top = (code & exponent) == exponent;
+            const bool nan =
+                top && (f == TT_E4M3 ? (code & mantissa) == mantissa : (code & mantissa) != 0);
+            const bool inf = top && !nan && f != TT_E4M3;
+            const uint32_t back = nan ? code | quiet : code;
+            holds((isnan(value) != 0) == nan && (isinf(value) != 0) == inf, &wrong, "kind", f,
+                  code);
+            holds((signbit(value) != 0) == (code >> (info->bits - 1) != 0), &wrong, "sign", f,
+                  code);
+            holds(tt_format_code(f, value) == back, &wrong, "round trip", f, code);
+            if (f == TT_FP16) {
+                const float same = tt_f32_of_fp16((tt_fp16)code);
+                holds(tt_bits_of_f32(same) == tt_bits_of_f32(value), &wrong, "inline", f, code);
+                holds(tt_fp16_of_f32(same) == back, &wrong, "inline round trip", f, code);
+            }
+            /* Every FP8 number is a BF16 number, whatever power of two it is scaled with. */
+            const bool fp8 = f == TT_E4M3 || f == TT_E5M2;
+            holds(!fp8 || nan ||
+                      tt_f32_of_bf16(tt_bf16_of_f32(value * 0x1p-40f)) == value * 0x1p-40f,
+                  &wrong, "is exact in BF16", f, code);
+        }
+    }
+    ck_assert_int_eq(wrong, 0);
+}
+END_TEST
+
+/* The code with saturation, and by the inline functions, of a value whose code is `due`. */
+static void ways(const list *l, tt_format f, float value, uint32_t due, int *wrong)
+{
+    const uint32_t bits = tt_bits_of_f32(value), largest = (uint32_t)(l->count - 1) << l->shift;
+    const uint32_t size = due & ~l->sign,
+                   kept = (due & l->sign) | (size > largest ? largest : size);
+    holds(tt_format_code(f, value) == due, wrong, "code", f, bits);
+    holds(tt_format_saturated(f, value) == kept, wrong, "saturated", f, bits);
+    holds(f != TT_BF16 || tt_bf16_of_f32(value) == due, wrong, "inline", f, bits);
+    holds(f != TT_FP16 || tt_fp16_of_f32(value) == due, wrong, "inline", f, bits);
+    holds(f != TT_TF32 || tt_bits_of_f32(tt_tf32_of_f32(value)) == due, wrong, "inline", f, bits);
+}
+
 START_TEST(test_ties)
 {
     int wrong = 0;
@@ -153,8 +204,8 @@ START_TEST(test_ties)
             uint32_t bits = tt_bits_of_f32(tie);
             for (uint32_t k = bits - 1; k <= bits + 1; k++) { /* its neighbours in FP32 too */
                 float plus = tt_f32_of_bits(k), minus = -plus;
-                holds(tt_format_code(f, plus) == reference(&l, f, plus), &wrong, "tie", f, k);
-                holds(tt_format_code(f, minus) == reference(&l, f, minus), &wrong, "-tie", f, k);
+                ways(&l, f, plus, reference(&l, f, plus), &wrong);
+                ways(&l, f, minus, reference(&l, f, minus), &wrong);
             }
         }
         free(l.value);
@@ -163,7 +214,14 @@ START_TEST(test_ties)
 }
 END_TEST
 
-/* A million numbers a format: half of them any FP32, half near the format's own range. */
+/* Ten million numbers in all, or a million where asserts and sanitizers are on: half of them any FP32,
+ * half near the format's own range. */
+#ifdef NDEBUG
+enum { PAIRS_EACH = 1000000 };
+#else
+enum { PAIRS_EACH = 100000 };
+#endif
+
 START_TEST(test_random)
 {
     int wrong = 0;
@@ -171,7 +229,7 @@ START_TEST(test_random)
     for (tt_format f = TT_TF32; f < TT_FORMATS; f++) {
         list l = make_list(f);
         int bias = (1 << (tt_formats[f].exponent_bits - 1)) - 1;
-        for (uint64_t i = 0; i < 500000; i++) {
+        for (uint64_t i = 0; i < PAIRS_EACH; i++) {
             tt_u32x4 r = tt_rng(key, (uint64_t)f, i);
             int exponent = (int)(r.v[1] % (uint32_t)(2 * bias + 16)) - bias - 12;
             exponent = exponent < -127 ? -127 : exponent > 127 ? 127 : exponent;
@@ -179,13 +237,14 @@ START_TEST(test_random)
             const uint32_t patterns[2] = {r.v[0], near};
             for (int k = 0; k < 2; k++) {
                 float value = tt_f32_of_bits(patterns[k]);
-                if (isnan(value)) {
-                    continue;
+                if (!isnan(value)) {
+                    ways(&l, f, value, reference(&l, f, value), &wrong);
+                } else {
+                    const float back = tt_format_value(f, tt_format_code(f, value));
+                    const float kept = tt_format_value(f, tt_format_saturated(f, value));
+                    holds(isnan(back) && isnan(kept), &wrong, "NaN", f, patterns[k]);
+                    holds(signbit(back) == signbit(value), &wrong, "NaN's sign", f, patterns[k]);
                 }
-                uint32_t due = reference(&l, f, value);
-                holds(tt_format_code(f, value) == due, &wrong, "random", f, patterns[k]);
-                holds(f != TT_BF16 || tt_bf16_of_f32(value) == due, &wrong, "inline", f,
-                      patterns[k]);
             }
         }
         free(l.value);
@@ -203,7 +262,11 @@ START_TEST(test_specials)
             float back = tt_format_value(f, tt_format_code(f, nan));
             ck_assert(isnan(back));
             ck_assert_int_eq(signbit(back) != 0, patterns[i] >> 31);
+            ck_assert_uint_eq(tt_format_saturated(f, nan), tt_format_code(f, nan));
         }
+        float most = tt_format_value(f, tt_format_saturated(f, INFINITY));
+        float least = tt_format_value(f, tt_format_saturated(f, -INFINITY));
+        ck_assert((double)most == tt_formats[f].max && (double)least == -tt_formats[f].max);
         ck_assert(tt_bits_of_f32(tt_format_value(f, tt_format_code(f, -0.0f))) == 0x80000000u);
         float inf = tt_format_value(f, tt_format_code(f, INFINITY));
         float huge = tt_format_value(f, tt_format_code(f, -3.4028234663852886e38f));
@@ -220,6 +283,9 @@ START_TEST(test_specials)
     ck_assert(isnan(tt_format_value(TT_E4M3, 0x7f)) && isnan(tt_format_value(TT_E4M3, 0xff)));
     ck_assert_uint_eq(tt_format_code(TT_E5M2, 61439.0f), 0x7b); /* below the tie to 65536 */
     ck_assert_uint_eq(tt_format_code(TT_E5M2, 61440.0f), 0x7c); /* the tie goes to infinity */
+    ck_assert_uint_eq(tt_format_saturated(TT_E5M2, 61440.0f), 0x7b);
+    ck_assert_uint_eq(tt_format_saturated(TT_E5M2, -1e30f), 0xfb);
+    ck_assert_uint_eq(tt_format_saturated(TT_E4M3, -1e30f), 0xfe);
     ck_assert(isnan(tt_format_value(TT_E5M2, 0x7d)) && isinf(tt_format_value(TT_E5M2, 0xfc)));
     ck_assert_uint_eq(tt_format_code(TT_FP16, 65519.9f), 0x7bff);
     ck_assert_uint_eq(tt_format_code(TT_FP16, 65520.0f), 0x7c00);
@@ -245,6 +311,7 @@ static Suite *make_suite(void)
     tcase_add_test(tcase, test_table);
     tcase_add_test(tcase, test_all_codes);
     tcase_add_test(tcase, test_bf16_codes);
+    tcase_add_test(tcase, test_small_codes);
     tcase_add_test(tcase, test_ties);
     tcase_add_test(tcase, test_random);
     tcase_add_test(tcase, test_specials);
