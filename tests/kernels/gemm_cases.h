@@ -129,11 +129,22 @@ static void gemm_free(void *output, size_t bytes)
     free(p - GUARD);
 }
 
-/* One shape: what goes in. x[M,K], w[N,K], dy[M,N], bias[N]. */
+/* One shape: what goes in, x[M,K], w[N,K], dy[M,N], bias[N], and as it enters products. */
 typedef struct gemm_shape {
     int64_t M, N, K;
     void *x, *w, *dy, *bias;
+    double *x_factor, *w_factor, *dy_factor;
 } gemm_shape;
+
+static double *gemm_factors(const void *array, int64_t n)
+{
+    double *factor = malloc((size_t)n * sizeof *factor);
+    ck_assert_ptr_nonnull(factor);
+    for (int64_t i = 0; i < n; i++) {
+        factor[i] = gemm_factor(array, i);
+    }
+    return factor;
+}
 
 static gemm_shape gemm_open(int64_t M, int64_t N, int64_t K)
 {
@@ -142,6 +153,9 @@ static gemm_shape gemm_open(int64_t M, int64_t N, int64_t K)
     s.w = gemm_random(N * K, 2);
     s.dy = gemm_random(M * N, 3);
     s.bias = gemm_random(N, 4);
+    s.x_factor = gemm_factors(s.x, M * K);
+    s.w_factor = gemm_factors(s.w, N * K);
+    s.dy_factor = gemm_factors(s.dy, M * N);
     return s;
 }
 
@@ -151,6 +165,9 @@ static void gemm_close(gemm_shape *s)
     free(s->w);
     free(s->dy);
     free(s->bias);
+    free(s->x_factor);
+    free(s->w_factor);
+    free(s->dy_factor);
 }
 
 /* w[N,K] with or without its packed form, a heap block of the exact size; free((void *)w.packed). */
@@ -218,7 +235,7 @@ static void gemm_check_nt(tt_ctx *ctx, const gemm_shape *s, const void *bias)
         for (int64_t j = 0; j < s->N; j++) {
             double sum = 0.0, size = 0.0, b = bias == NULL ? 0.0 : (double)gemm_get(bias, j);
             for (int64_t k = 0; k < s->K; k++) {
-                double p = gemm_factor(s->x, i * s->K + k) * gemm_factor(s->w, j * s->K + k);
+                double p = s->x_factor[i * s->K + k] * s->w_factor[j * s->K + k];
                 sum += p;
                 size += fabs(p);
             }
@@ -240,7 +257,7 @@ static void gemm_check_nn(tt_ctx *ctx, const gemm_shape *s)
         for (int64_t j = 0; j < s->K; j++) {
             double sum = 0.0, size = 0.0;
             for (int64_t n = 0; n < s->N; n++) {
-                double p = gemm_factor(s->dy, i * s->N + n) * gemm_factor(s->w, n * s->K + j);
+                double p = s->dy_factor[i * s->N + n] * s->w_factor[n * s->K + j];
                 sum += p;
                 size += fabs(p);
             }
@@ -274,7 +291,7 @@ static void gemm_check_tn(tt_ctx *ctx, const gemm_shape *s, int64_t leaf)
         for (int64_t j = 0; j < s->K; j++) {
             double sum = (double)((n * s->K + j) % 17) - 8.0, size = fabs(sum);
             for (int64_t m = 0; m < s->M; m++) {
-                double p = gemm_factor(s->dy, m * s->N + n) * gemm_factor(s->x, m * s->K + j);
+                double p = s->dy_factor[m * s->N + n] * s->x_factor[m * s->K + j];
                 sum += p;
                 size += fabs(p);
             }
