@@ -31,7 +31,8 @@ tt_teams tt_teams_choose(const tt_bench *bench)
 
 tt_format tt_bench_format(const tt_bench *bench)
 {
-    return (tt_format)tt_format_find(bench->config.precision.compute);
+    const char *compute = bench->config.precision.compute;
+    return strcmp(compute, "fp8") == 0 ? TT_BF16 : (tt_format)tt_format_find(compute);
 }
 
 tt_code tt_bed_open(tt_bed *bed, const tt_world *world, tt_format compute,

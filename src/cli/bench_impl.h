@@ -76,7 +76,7 @@ void tt_bed_team(tt_bed *bed, int threads);
 /* FLOP/s of the unit that serves the matmuls now, in a short burst. */
 double tt_bed_peak(tt_bed *bed);
 
-/* The format of precision.compute. */
+/* The compute format of the kernels that precision.compute asks for: fp8 runs on bf16 ones. */
 tt_format tt_bench_format(const tt_bench *bench);
 
 /* A matmul in its three variants, as in kernels.h: y = x w^T, dx = dy w, gw += dy^T x. */

@@ -6,7 +6,8 @@
  * the exact size, so that a sanitizer sees a read or write outside; outputs also stand between
  * guards for builds without one.
  *
- * gemm_add_cases(suite, name, table) adds all cases for a table; it may be called more than once. */
+ * gemm_add_cases(suite, name, table) adds all cases for a table, gemm_add_numbers the few about numbers;
+ * they may be called more than once. */
 #ifndef TT_GEMM_CASES_H
 #define TT_GEMM_CASES_H
 
@@ -610,23 +611,37 @@ START_TEST(peak_is_a_rate)
 }
 END_TEST
 
-static void gemm_add_cases(Suite *suite, const char *name, const tt_ops *table)
+static TCase *gemm_case(const char *name, const tt_ops *table, int *at)
 {
-    int at = gemm_table_count++;
-    if (at >= GEMM_TABLES) {
+    *at = gemm_table_count++;
+    if (*at >= GEMM_TABLES) {
         abort();
     }
-    gemm_tables[at] = table;
+    gemm_tables[*at] = table;
     TCase *cases = tcase_create(name);
     tcase_set_timeout(cases, 60);
-    tcase_add_loop_test(cases, ragged_shapes, 2 * at, 2 * at + 2);
+    tcase_add_loop_test(cases, ragged_shapes, 2 * *at, 2 * *at + 2);
+    tcase_add_loop_test(cases, output_rounds_as_the_format_says, 2 * *at, 2 * *at + 2);
+    tcase_add_loop_test(cases, integers_are_exact, 2 * *at, 2 * *at + 2);
+    tcase_add_loop_test(cases, factors_round_as_the_format_says, 2 * *at, 2 * *at + 2);
+    return cases;
+}
+
+/* What is asked of a table that is slow and has no tiles: the numbers. */
+static inline void gemm_add_numbers(Suite *suite, const char *name, const tt_ops *table)
+{
+    int at;
+    suite_add_tcase(suite, gemm_case(name, table, &at));
+}
+
+static void gemm_add_cases(Suite *suite, const char *name, const tt_ops *table)
+{
+    int at;
+    TCase *cases = gemm_case(name, table, &at);
     tcase_add_loop_test(cases, edges_of_tiles_and_blocks, 2 * at, 2 * at + 2);
     tcase_add_loop_test(cases, threads_do_not_matter, 2 * at, 2 * at + 2);
     tcase_add_loop_test(cases, rows_do_not_know_each_other, 2 * at, 2 * at + 2);
     tcase_add_loop_test(cases, leaves_do_not_know_each_other, 2 * at, 2 * at + 2);
-    tcase_add_loop_test(cases, output_rounds_as_the_format_says, 2 * at, 2 * at + 2);
-    tcase_add_loop_test(cases, integers_are_exact, 2 * at, 2 * at + 2);
-    tcase_add_loop_test(cases, factors_round_as_the_format_says, 2 * at, 2 * at + 2);
     tcase_add_loop_test(cases, peak_is_a_rate, 2 * at, 2 * at + 2);
     suite_add_tcase(suite, cases);
 }

@@ -6,8 +6,8 @@
 static Suite *make_suite(void)
 {
     Suite *suite = suite_create("gemm_isa");
-    gemm_add_cases(suite, "ref fp16", &tt_table_ref_fp16);
-    gemm_add_cases(suite, "ref tf32", &tt_table_ref_tf32);
+    gemm_add_numbers(suite, "ref fp16", &tt_table_ref_fp16);
+    gemm_add_numbers(suite, "ref tf32", &tt_table_ref_tf32);
 #if defined(__x86_64__)
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
         gemm_add_cases(suite, "avx2 bf16", &tt_table_gemm_avx2_bf16);
