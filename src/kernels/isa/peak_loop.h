@@ -3,7 +3,7 @@
  * The peak is what the unit does when nobody disturbs it, so each thread keeps its best short burst
  * and the threads' bests are added.
  *
- * Reads the clock; next: gemm_avx2.c, gemm_avx512bf16.c. */
+ * Reads the clock; next: gemm_avx2.h, gemm_avx512.h, gemm_avx512bf16.c. */
 #ifndef TUTTI_KERNELS_PEAK_LOOP_H
 #define TUTTI_KERNELS_PEAK_LOOP_H
 
