@@ -13,6 +13,8 @@ static const struct {
              {"bf16", "documents", "split", "nearest", "current", "bf16", "dynamic"},
              {"bf16", "documents", "none", "nearest", "current", "bf16", "none"},
              {"bf16", "stream", "none", "stochastic", "current", "bf16", "none"},
+             {"tf32", "documents", "fp32", "nearest", "current", "bf16", "none"},
+             {"fp16", "documents", "fp32", "nearest", "current", "bf16", "dynamic"},
              {"fp8", "documents", "fp32", "nearest", "current", "e5m2", "dynamic"},
              {"fp8", "documents", "fp32", "nearest", "delayed", "e5m2", "dynamic"},
              {"fp8", "stream", "fp32", "nearest", "mxfp8", "bf16", "none"}};
