@@ -1,6 +1,6 @@
 /* config.c: YAML text and overrides into a tt_config.
  *
- * The file is two levels: sections, then keys with one plain value each. libyaml gives a stream of
+ * The file is two levels: sections, then keys with one plain value or one list of words each. libyaml gives a stream of
  * events; this reader asks for the one event that may come next and refuses all others where they
  * stand, so hostile nesting, anchors and aliases never build anything.
  *
@@ -63,6 +63,9 @@ static tt_code check_plain(reader *r, tt_err *err)
     if (r->event.type == YAML_SCALAR_EVENT) {
         anchor = r->event.data.scalar.anchor;
         tag = r->event.data.scalar.tag;
+    } else if (r->event.type == YAML_SEQUENCE_START_EVENT) {
+        anchor = r->event.data.sequence_start.anchor;
+        tag = r->event.data.sequence_start.tag;
     } else if (r->event.type == YAML_MAPPING_START_EVENT) {
         anchor = r->event.data.mapping_start.anchor;
         tag = r->event.data.mapping_start.tag;
@@ -114,6 +117,47 @@ static tt_code read_name(reader *r, char *path, size_t prefix, tt_err *err)
     return TT_OK;
 }
 
+/* The words of a list, with commas between, into *words; the current event is the list's start. */
+static tt_code read_words(reader *r, const char *path, tt_text *words, tt_err *err)
+{
+    tt_code rc = TT_OK;
+    for (;;) {
+        TT_TRY(next(r, err));
+        if (r->event.type == YAML_SEQUENCE_END_EVENT) {
+            break;
+        }
+        TT_TRY(check_plain(r, err));
+        const char *word = r->event.type == YAML_SCALAR_EVENT ? scalar(r) : NULL;
+        if (word == NULL || word[0] == '\0' || strchr(word, ',') != NULL) {
+            rc = tt_fail(err, TT_EUSER, "%s: %s is a list of words, and here is %s", here(r), path,
+                         word == NULL        ? kind_of(r)
+                         : strchr(word, ',') ? "one with a comma in it"
+                                             : "an empty one");
+            goto out;
+        }
+        tt_text_add(words, "%s%s", words->length > 0 ? "," : "", word);
+    }
+    if (words->failed) {
+        rc = tt_fail(err, TT_EWORLD, "%s: out of memory", r->name);
+    }
+out:
+    return rc;
+}
+
+static tt_code read_list(reader *r, const char *path, tt_err *err)
+{
+    tt_text words = {0};
+    const int line = (int)r->event.start_mark.line + 1;
+    tt_code rc = read_words(r, path, &words, err);
+    if (rc == TT_OK) {
+        char where[sizeof r->where];
+        snprintf(where, sizeof where, "%s:%d", r->name, line);
+        rc = tt_config_set(r->config, where, path, words.data != NULL ? words.data : "", err);
+    }
+    tt_text_free(&words);
+    return rc;
+}
+
 /* The value of the key `path`; the current event is the one after the key. */
 static tt_code read_value(reader *r, const char *path, tt_err *err)
 {
@@ -131,11 +175,15 @@ static tt_code read_value(reader *r, const char *path, tt_err *err)
     if (rc != TT_OK) {
         return rc;
     }
+    if (r->event.type == YAML_SEQUENCE_START_EVENT && option->type == TT_OPT_LIST) {
+        return read_list(r, path, err);
+    }
     if (r->event.type != YAML_SCALAR_EVENT) {
         tt_text allowed = {0};
         tt_option_allowed(option, &allowed);
-        tt_fail(err, TT_EUSER, "%s: %s wants a single value, not %s; allowed is %s", here(r), path,
-                kind_of(r), allowed.failed ? "less" : allowed.data);
+        tt_fail(err, TT_EUSER, "%s: %s wants %s, not %s; allowed is %s", here(r), path,
+                option->type == TT_OPT_LIST ? "a list" : "a single value", kind_of(r),
+                allowed.failed ? "less" : allowed.data);
         tt_text_free(&allowed);
         return err->code;
     }
@@ -145,7 +193,7 @@ static tt_code read_value(reader *r, const char *path, tt_err *err)
     }
     bool plain = r->event.data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
     bool word = option->type == TT_OPT_STRING || option->type == TT_OPT_CHOICE ||
-                option->type == TT_OPT_CHOICE_OR_REAL;
+                option->type == TT_OPT_CHOICE_OR_REAL || option->type == TT_OPT_LIST;
     if (!plain && !word) {
         tt_text allowed = {0};
         tt_option_allowed(option, &allowed);
@@ -154,7 +202,7 @@ static tt_code read_value(reader *r, const char *path, tt_err *err)
         tt_text_free(&allowed);
         return err->code;
     }
-    if (plain && option->type == TT_OPT_STRING &&
+    if (plain && (option->type == TT_OPT_STRING || option->type == TT_OPT_LIST) &&
         (strcmp(value, "~") == 0 || strcmp(value, "null") == 0)) {
         value = ""; /* YAML's two words for nothing */
     }

@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -84,24 +85,102 @@ void tt_option_allowed(const tt_option *option, tt_text *out)
         tt_text_add(out, ", or ");
         add_range(option, out);
         break;
+    case TT_OPT_LIST:
+        tt_text_add(out, "a list [...] of any of ");
+        add_choices(option->choices, out);
+        break;
     case TT_OPT_STRING:
         tt_text_add(out, "text");
         break;
     }
 }
 
-/* Is `value` one of the words of "a|b|c"? */
-static bool is_choice(const char *choices, const char *value)
+/* Which of the words of "a|b|c" is value[length]? -1: none. */
+static int find_choice(const char *choices, const char *value, size_t length)
 {
-    size_t length = strlen(value);
-    for (const char *word = choices; word != NULL;) {
+    int at = 0;
+    for (const char *word = choices; word != NULL; at++) {
         size_t wide = strcspn(word, "|");
         if (wide == length && memcmp(word, value, length) == 0) {
-            return true;
+            return at;
         }
         word = word[wide] == '|' ? word + wide + 1 : NULL;
     }
-    return false;
+    return -1;
+}
+
+static bool is_choice(const char *choices, const char *value)
+{
+    return find_choice(choices, value, strlen(value)) >= 0;
+}
+
+/* The nearest word of "a|b|c", if it is near. */
+static void add_near_choice(const char *choices, const char *value, tt_text *out)
+{
+    char name[TT_NAME], best[TT_NAME] = "";
+    int least = 2 + (int)strlen(value) / 3;
+    for (const char *word = choices; word != NULL;) {
+        size_t wide = strcspn(word, "|");
+        snprintf(name, sizeof name, "%.*s", (int)wide, word);
+        int distance = tt_edit_distance(value, name);
+        if (distance < least) {
+            least = distance;
+            memcpy(best, name, sizeof best);
+        }
+        word = word[wide] == '|' ? word + wide + 1 : NULL;
+    }
+    if (best[0] != '\0') {
+        tt_text_add(out, " (did you mean %s?)", best);
+    }
+}
+
+/* The first of the words between commas in text[*rest], without the blanks around it: *length bytes.
+ * Moves *text and *rest behind its comma; *rest is 0 and *more false when it was the last. */
+static const char *next_word(const char **text, size_t *rest, size_t *length, bool *more)
+{
+    const char *word = *text, *comma = memchr(word, ',', *rest);
+    size_t wide = comma != NULL ? (size_t)(comma - word) : *rest;
+    *more = comma != NULL;
+    *text += wide + *more;
+    *rest -= wide + *more;
+    for (; wide > 0 && *word == ' '; word++) {
+        wide--;
+    }
+    while (wide > 0 && word[wide - 1] == ' ') {
+        wide--;
+    }
+    *length = wide;
+    return word;
+}
+
+/* Which choices a list names, as bits of *chosen; false with what is wrong with it. */
+static bool read_list(const tt_option *option, const char *value, uint64_t *chosen, tt_text *wrong)
+{
+    size_t rest = strlen(value), length = 0;
+    bool bracketed = rest >= 2 && value[0] == '[' && value[rest - 1] == ']';
+    const char *at = value + bracketed;
+    rest -= bracketed ? 2 : 0;
+    *chosen = 0;
+    for (bool more = strspn(at, " ") < rest; more;) {
+        char name[TT_NAME];
+        const char *word = next_word(&at, &rest, &length, &more);
+        int choice = find_choice(option->choices, word, length);
+        snprintf(name, sizeof name, "%.*s", (int)(length < TT_NAME ? length : 0), word);
+        if (choice < 0) {
+            tt_text_add(wrong,
+                        length == 0 ? "has an empty place" : "holds a word it does not know");
+            if (name[0] != '\0') {
+                add_near_choice(option->choices, name, wrong);
+            }
+            return false;
+        }
+        if (*chosen >> choice & 1) {
+            tt_text_add(wrong, "names %s twice", name);
+            return false;
+        }
+        *chosen |= UINT64_C(1) << choice;
+    }
+    return true;
 }
 
 static bool in_range(const tt_option *option, double value)
@@ -134,8 +213,43 @@ static const char *store_number(tt_config *config, const tt_option *option, doub
     return wrong;
 }
 
-/* Stores the value; NULL, or what is wrong with it. */
-static const char *store(tt_config *config, const tt_option *option, const char *value)
+/* The words of the choices in `chosen`, in their order. */
+static void add_words(const tt_option *option, uint64_t chosen, const char *between, tt_text *out)
+{
+    const char *gap = "";
+    for (const char *word = option->choices; word != NULL; chosen >>= 1) {
+        size_t wide = strcspn(word, "|");
+        if (chosen & 1) {
+            tt_text_add(out, "%s%.*s", gap, (int)wide, word);
+            gap = between;
+        }
+        word = word[wide] == '|' ? word + wide + 1 : NULL;
+    }
+}
+
+/* Stores a list; false with what is wrong with it. */
+static bool store_list(tt_config *config, const tt_option *option, const char *value,
+                       tt_text *wrong)
+{
+    uint64_t chosen = 0;
+    tt_text words = {0};
+    if (!read_list(option, value, &chosen, wrong)) {
+        return false;
+    }
+    add_words(option, chosen, ",", &words);
+    if (words.failed) {
+        tt_text_add(wrong, "finds no memory");
+        return false;
+    }
+    const char *why = store_text(config, option, words.data != NULL ? words.data : "");
+    assert(why == NULL); /* TT_LIST holds all words of any row */
+    (void)why;
+    tt_text_free(&words);
+    return true;
+}
+
+/* Stores a value that is no list; NULL, or what is wrong with it. */
+static const char *store_one(tt_config *config, const tt_option *option, const char *value)
 {
     void *target = (char *)config + option->offset;
     int64_t whole;
@@ -178,6 +292,9 @@ static const char *store(tt_config *config, const tt_option *option, const char 
             return "is neither one of its words nor a number";
         }
         return in_range(option, real) ? store_number(config, option, real) : "is out of range";
+    case TT_OPT_LIST:
+        assert(false);
+        break;
     case TT_OPT_STRING:
         if (!tt_text_is_clean(value)) {
             return "holds control characters or is not UTF-8";
@@ -190,6 +307,17 @@ static const char *store(tt_config *config, const tt_option *option, const char 
     return store_text(config, option, value);
 }
 
+/* Stores the value; false with what is wrong with it. */
+static bool store(tt_config *config, const tt_option *option, const char *value, tt_text *wrong)
+{
+    if (option->type == TT_OPT_LIST) {
+        return store_list(config, option, value, wrong);
+    }
+    const char *why = store_one(config, option, value);
+    tt_text_add(wrong, "%s", why != NULL ? why : "");
+    return why == NULL;
+}
+
 tt_code tt_config_set(tt_config *config, const char *where, const char *path, const char *value,
                       tt_err *err)
 {
@@ -197,11 +325,11 @@ tt_code tt_config_set(tt_config *config, const char *where, const char *path, co
     if (option == NULL) {
         return tt_option_unknown(where, path, err);
     }
-    const char *wrong = store(config, option, value);
-    if (wrong == NULL) {
+    tt_text wrong = {0}, shown = {0}, allowed = {0};
+    if (store(config, option, value, &wrong)) {
+        tt_text_free(&wrong);
         return TT_OK;
     }
-    tt_text shown = {0}, allowed = {0};
     tt_text_add_json(&shown, value);
     if (shown.length > 100) {
         shown.length = 0;
@@ -212,7 +340,9 @@ tt_code tt_config_set(tt_config *config, const char *where, const char *path, co
         tt_text_add(&allowed, " of 1 to %zu bytes", option->bytes - 1);
     }
     tt_fail(err, TT_EUSER, "%s: %s: %s %s; allowed is %s", where, path,
-            shown.failed ? "the value" : shown.data, wrong, allowed.failed ? "less" : allowed.data);
+            shown.failed ? "the value" : shown.data, wrong.failed ? "is refused" : wrong.data,
+            allowed.failed ? "less" : allowed.data);
+    tt_text_free(&wrong);
     tt_text_free(&shown);
     tt_text_free(&allowed);
     return err->code;
@@ -224,9 +354,11 @@ void tt_config_preset(tt_config *config)
     for (int i = 0; i < tt_option_count; i++) {
         const tt_option *option = &tt_options[i];
         if (option->preset != NULL) {
-            const char *wrong = store(config, option, option->preset);
-            assert(wrong == NULL);
-            (void)wrong;
+            tt_text wrong = {0};
+            bool stored = store(config, option, option->preset, &wrong);
+            assert(stored);
+            (void)stored;
+            tt_text_free(&wrong);
         }
     }
 }
@@ -258,6 +390,22 @@ tt_code tt_config_require(const tt_config *config, tt_err *err)
     return TT_OK;
 }
 
+/* [head, qkv], each word in quotes `quote`. */
+static void add_list(const tt_config *config, const tt_option *option, const char *quote,
+                     tt_text *out)
+{
+    uint64_t chosen = 0;
+    tt_text none = {0}, words = {0};
+    char between[8];
+    snprintf(between, sizeof between, "%s, %s", quote, quote);
+    (void)read_list(option, text_of(config, option), &chosen, &none); /* it was set so */
+    add_words(option, chosen, between, &words);
+    quote = chosen != 0 ? quote : "";
+    tt_text_add(out, "[%s%s%s]", quote, words.data != NULL ? words.data : "", quote);
+    out->failed = out->failed || words.failed;
+    tt_text_free(&words);
+}
+
 void tt_config_value(const tt_config *config, const tt_option *option, tt_text *out)
 {
     switch (option->type) {
@@ -274,6 +422,9 @@ void tt_config_value(const tt_config *config, const tt_option *option, tt_text *
     case TT_OPT_CHOICE_OR_REAL:
         tt_text_add(out, "%s", text_of(config, option));
         break;
+    case TT_OPT_LIST:
+        add_list(config, option, "", out);
+        break;
     case TT_OPT_STRING: /* a JSON string is a double-quoted YAML scalar */
         tt_text_add_json(out, text_of(config, option));
         break;
@@ -282,9 +433,9 @@ void tt_config_value(const tt_config *config, const tt_option *option, tt_text *
 
 void tt_config_value_json(const tt_config *config, const tt_option *option, tt_text *out)
 {
-    const bool word =
-        option->choices != NULL && is_choice(option->choices, text_of(config, option));
-    if (word) {
+    if (option->type == TT_OPT_LIST) {
+        add_list(config, option, "\"", out);
+    } else if (option->choices != NULL && is_choice(option->choices, text_of(config, option))) {
         tt_text_add_json(out, text_of(config, option));
     } else {
         tt_config_value(config, option, out);
@@ -321,6 +472,7 @@ static bool same_value(const tt_config *a, const tt_config *b, const tt_option *
         return bool_of(a, option) == bool_of(b, option);
     case TT_OPT_CHOICE:
     case TT_OPT_CHOICE_OR_REAL:
+    case TT_OPT_LIST:
     case TT_OPT_STRING:
         return strcmp(text_of(a, option), text_of(b, option)) == 0;
     }

@@ -50,6 +50,11 @@
         AT(section, key), .type = TT_OPT_CHOICE_OR_REAL, .preset = text, .choices = words, \
                           .low = least, .high = most, .resume = class, .help = line        \
     }
+#define LIST(section, key, text, words, class, line)                                              \
+    {                                                                                             \
+        AT(section, key), .type = TT_OPT_LIST, .preset = text, .choices = words, .resume = class, \
+                          .help = line                                                            \
+    }
 
 /* Upper ends keep every product of sizes within 64 bits; 2^63 stands for "none". model.layers ends
  * where the model does (a test compares). */
@@ -59,6 +64,11 @@
  * numbers for every batch. */
 #define LEAST_SCALE 1e-12
 #define MOST_SCALE 1e18
+
+/* The rows of the autocast table (model/autocast.h; a test compares). */
+#define FP32_OPS                                                                              \
+    "embed|norm|qkv|attention|softmax|proj|residual|fc|gelu|down|head|loss|weight_gradients|" \
+    "reduction|optimizer"
 
 const tt_option tt_options[] = {
     CHOICE(model, arch, "gpt2", "gpt2", TT_TRAJECTORY, "architecture"),
@@ -124,6 +134,8 @@ const tt_option tt_options[] = {
         "beside the BF16 weight, none = nothing"),
     CHOICE(precision, rounding, "nearest", "nearest|stochastic", TT_TRAJECTORY,
            "how weights without a master are rounded after an update"),
+    LIST(precision, fp32_ops, "[]", FP32_OPS, TT_TRAJECTORY,
+         "operations that multiply in FP32, whatever compute is; tutti plan prints what each does"),
 
     BETWEEN(scaler, start, "65536", LEAST_SCALE, MOST_SCALE, false, TT_TRAJECTORY,
             "dynamic loss scale of the first step"),

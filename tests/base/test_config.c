@@ -111,7 +111,8 @@ START_TEST(test_bad_files)
         {"run:\n  dir: |\n    a\n", {"t.yaml:2: run.dir", "control characters"}},
         {"\"mo\\0del\": {}\n", {"t.yaml:1: this name is no key"}},
         {"run:\n  dir: \xff\n", {"t.yaml: is not YAML text", "UTF-8"}},
-        {"precision: {fp32_ops: [norm]}\n", {"t.yaml:1: unknown key \"precision.fp32_ops\""}},
+        {"precision: {fp32_op: [norm]}\n",
+         {"t.yaml:1: unknown key \"precision.fp32_op\"", "did you mean precision.fp32_ops?"}},
         {"precision: {compute: fp64}\n",
          {"t.yaml:1: precision.compute: \"fp64\"", "allowed is bf16"}},
     };

@@ -22,9 +22,12 @@ START_TEST(test_rows)
         const tt_option *o = &tt_options[i];
         ck_assert_ptr_nonnull(strchr(o->path, '.'));
         ck_assert(o->help != NULL && o->help[0] != '\0' && strpbrk(o->help, "|\n") == NULL);
-        const bool chosen = o->type == TT_OPT_CHOICE || o->type == TT_OPT_CHOICE_OR_REAL;
-        ck_assert(chosen == (o->choices != NULL));
-        ck_assert(chosen || o->type == TT_OPT_STRING ||
+        const bool words =
+            o->type == TT_OPT_CHOICE || o->type == TT_OPT_CHOICE_OR_REAL || o->type == TT_OPT_LIST;
+        ck_assert(words == (o->choices != NULL));
+        /* A list of every choice has room, and there is a bit for each. */
+        ck_assert(o->type != TT_OPT_LIST || (strlen(o->choices) < o->bytes && o->bytes <= 128));
+        ck_assert(words || o->type == TT_OPT_STRING ||
                   o->bytes == (o->type == TT_OPT_BOOL ? sizeof(bool) : 8));
         ck_assert(
             (o->type != TT_OPT_INT && o->type != TT_OPT_REAL && o->type != TT_OPT_CHOICE_OR_REAL) ||

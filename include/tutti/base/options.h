@@ -17,11 +17,12 @@
 #include "tutti/base/status.h"
 #include "tutti/base/text.h"
 
-enum { TT_PATH = 1024, TT_NAME = 64 };
+enum { TT_PATH = 1024, TT_NAME = 64, TT_LIST = 128 };
 
 /* Every key of the configuration, sections as in the YAML file. Strings are stored in place: a
  * tt_config owns nothing outside itself and may be copied by assignment. Choices are stored as the
- * chosen word. "" means not set. */
+ * chosen word, lists as their words in the order of the row's choices with commas between: equal lists
+ * are equal texts. "" means not set, or an empty list. */
 typedef struct tt_config {
     struct {
         char arch[TT_NAME];
@@ -53,6 +54,7 @@ typedef struct tt_config {
         char loss_scale[TT_NAME]; /* none | dynamic | a number as tt_text_add_double writes it */
         char master[TT_NAME];     /* fp32 | split | none */
         char rounding[TT_NAME];   /* nearest | stochastic */
+        char fp32_ops[TT_LIST];   /* operations that run in FP32: a list */
     } precision;
     struct {
         double start, growth;
@@ -89,7 +91,8 @@ typedef enum tt_option_type {
     TT_OPT_BOOL,
     TT_OPT_STRING,
     TT_OPT_CHOICE,
-    TT_OPT_CHOICE_OR_REAL /* stored as text: equal numbers are equal texts */
+    TT_OPT_CHOICE_OR_REAL, /* stored as text: equal numbers are equal texts */
+    TT_OPT_LIST            /* of any of the choices, each at most once */
 } tt_option_type;
 
 typedef enum tt_option_scope {
@@ -111,7 +114,7 @@ typedef struct tt_option {
     const char *preset;       /* default, written as in YAML; NULL: required by train and plan */
     double low, high;         /* range of numbers, both ends included unless said otherwise */
     bool open_low, open_high; /* the end itself is not allowed */
-    const char *choices;      /* "bf16|fp32" for TT_OPT_CHOICE and CHOICE_OR_REAL; else NULL */
+    const char *choices;      /* "bf16|fp32" for CHOICE, CHOICE_OR_REAL and LIST; else NULL */
     tt_option_scope scope;
     tt_option_resume resume;
     const char *help; /* one line, with the unit */
@@ -136,7 +139,7 @@ tt_code tt_config_parse(tt_config *config, const char *name, const char *text, t
 /* TT_EUSER naming the first required key (preset NULL) that was not given. */
 tt_code tt_config_require(const tt_config *config, tt_err *err);
 
-/* Sets one key from its text; `where` is named in errors. */
+/* Sets one key from its text; `where` is named in errors. A list is written head,qkv or [head, qkv]. */
 tt_code tt_config_set(tt_config *config, const char *where, const char *path, const char *value,
                       tt_err *err);
 
@@ -144,7 +147,7 @@ tt_code tt_config_set(tt_config *config, const char *where, const char *path, co
  * are left out. scope_global_only leaves TT_LOCAL rows out: this text must be equal on all ranks. */
 void tt_config_text(const tt_config *config, bool scope_global_only, tt_text *out);
 
-/* One value as text (0.0006, true, bf16, "a string"), as tt_config_text writes it. */
+/* One value as text (0.0006, true, bf16, [head, qkv], "a string"), as tt_config_text writes it. */
 void tt_config_value(const tt_config *config, const tt_option *option, tt_text *out);
 
 /* The same as a value of JSON: words are strings too. */
