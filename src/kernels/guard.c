@@ -126,6 +126,12 @@ static size_t act_size(const tt_ctx *ctx)
     return tt_formats[ctx->base->format].bytes;
 }
 
+/* Of an element of a matrix: wide tables read FP32. */
+static size_t weight_size(const tt_ctx *ctx)
+{
+    return ctx->full != NULL ? sizeof(float) : act_size(ctx);
+}
+
 /* Rows of a token table that are certain to exist. */
 static int64_t rows_used(const int32_t *token, int64_t count)
 {
@@ -172,13 +178,13 @@ static void guard_norm(tt_ctx *ctx, void *y, float *mean, float *rstd, const voi
 
 static int64_t packed_words(const tt_ctx *ctx, int64_t N, int64_t K)
 {
-    return tt_count(ctx->base->packed_bytes(N, K) / act_size(ctx));
+    return tt_count(ctx->base->packed_bytes(N, K) / weight_size(ctx));
 }
 
 static void guard_pack(tt_ctx *ctx, void *packed, const void *w, int64_t N, int64_t K)
 {
-    size_t act = act_size(ctx);
-    span s[] = {OUT(packed, act, packed_words(ctx, N, K)), IN(w, act, N * K)};
+    size_t size = weight_size(ctx);
+    span s[] = {OUT(packed, size, packed_words(ctx, N, K)), IN(w, size, N * K)};
     before(ctx, SPANS(s));
     ctx->base->pack(ctx, packed, w, N, K);
     after(ctx, "pack", SPANS(s));
@@ -201,7 +207,7 @@ static void guard_gemm_nt(tt_ctx *ctx, void *y, const void *x, const tt_weight *
 {
     size_t act = act_size(ctx);
     const tt_epilogue *at = e != NULL ? e : &plain;
-    span s[] = {OUT(y, act, M * N), IN(x, act, M * K), WEIGHT(w, act, N, K),
+    span s[] = {OUT(y, act, M * N), IN(x, act, M * K), WEIGHT(w, weight_size(ctx), N, K),
                 EPILOGUE(at, act, M, N)};
     before(ctx, SPANS(s));
     ctx->base->gemm_nt(ctx, y, x, w, e, M, N, K, leaf);
@@ -212,7 +218,7 @@ static void guard_gemm_nt_f32(tt_ctx *ctx, float *y, const void *x, const tt_wei
                               int64_t N, int64_t K, int64_t leaf)
 {
     size_t act = act_size(ctx);
-    span s[] = {OUT(y, F32, M * N), IN(x, act, M * K), WEIGHT(w, act, N, K)};
+    span s[] = {OUT(y, F32, M * N), IN(x, act, M * K), WEIGHT(w, weight_size(ctx), N, K)};
     before(ctx, SPANS(s));
     ctx->base->gemm_nt_f32(ctx, y, x, w, M, N, K, leaf);
     after(ctx, "gemm_nt_f32", SPANS(s));
@@ -236,8 +242,12 @@ static void guard_head_loss(tt_ctx *ctx, tt_exact *loss_sum, int64_t *count, flo
                             int64_t C, int64_t leaf, float scale)
 {
     size_t act = act_size(ctx);
-    span s[] = {OUT(row_loss, F32, M), OUT(dx, act, M * C),           IN(x, act, M * C),
-                WEIGHT(w, act, V, C),  IN(target, sizeof *target, M), IN(gw, sizeof *gw, 1)};
+    span s[] = {OUT(row_loss, F32, M),
+                OUT(dx, act, M * C),
+                IN(x, act, M * C),
+                WEIGHT(w, weight_size(ctx), V, C),
+                IN(target, sizeof *target, M),
+                IN(gw, sizeof *gw, 1)};
     before(ctx, SPANS(s));
     ctx->base->head_loss(ctx, loss_sum, count, row_loss, dx, gw, x, w, target, M, V, vocab_used, C,
                          leaf, scale);
@@ -260,7 +270,7 @@ static void guard_gemm_nn(tt_ctx *ctx, void *dx, const void *dy, const tt_weight
 {
     size_t act = act_size(ctx);
     const tt_epilogue *at = e != NULL ? e : &plain;
-    span s[] = {OUT(dx, act, M * K), IN(dy, act, M * N), WEIGHT(w, act, N, K),
+    span s[] = {OUT(dx, act, M * K), IN(dy, act, M * N), WEIGHT(w, weight_size(ctx), N, K),
                 EPILOGUE(at, act, M, K)};
     before(ctx, SPANS(s));
     ctx->base->gemm_nn(ctx, dx, dy, w, e, M, N, K, leaf);

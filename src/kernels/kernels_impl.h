@@ -18,6 +18,7 @@
 #include "tutti/base/memory.h"
 #include "tutti/base/narrow.h"
 #include "tutti/kernels/kernels.h"
+#include "tutti/kernels/wide.h"
 
 extern const tt_ops tt_table_ref_bf16;
 extern const tt_ops tt_table_ref_fp16;
@@ -48,6 +49,9 @@ extern const tt_ops tt_table_attention_avx512bf16_bf16; /* attention*: its file 
 
 /* Wraps each entry of ctx->base; formats, isa, workspace and from are set by selection. */
 extern const tt_ops tt_table_guard;
+
+/* Lays the matmuls of wide.c, which multiply by `full`, over a table of a narrower format. */
+void tt_wide_lay(tt_ops *table, const tt_ops *full);
 
 /* OpenBLAS computes on the calling thread only; our threads share out the work. */
 void tt_blas_setup(void);

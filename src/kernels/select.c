@@ -218,31 +218,41 @@ static void lay(tt_ops *ops, const tt_ops *over)
     if (over->epilogue != NULL) {
         ops->epilogue = over->epilogue;
     }
+    if (over->attention != NULL) {
+        ops->probabilities = over->probabilities;
+    }
 }
 
-tt_code tt_kernels_select(tt_ops *ops, tt_ops *guarded, tt_format compute, const char *isa_name,
-                          tt_err *err)
+/* What a name asks for. */
+typedef struct choice {
+    const isa *chosen;
+    int level;
+    bool guard;
+} choice;
+
+static tt_code choose(choice *c, const char *isa_name, tt_err *err)
 {
-    if (computes[compute].workspace == NULL) {
-        return tt_fail(err, TT_EUSER,
-                       "there are no kernels that compute in %s; use bf16, fp32, tf32 or fp16",
-                       tt_formats[compute].name);
-    }
     const char *asked = isa_name != NULL ? isa_name : "", *name = asked;
-    bool guard = strncmp(name, "guard", 5) == 0 && (name[5] == '\0' || name[5] == ':');
-    if (guard) {
+    c->guard = strncmp(name, "guard", 5) == 0 && (name[5] == '\0' || name[5] == ':');
+    if (c->guard) {
         name += name[5] == ':' ? 6 : 5;
     }
-    const isa *chosen = best_isa();
-    int level = chosen->level > LEVEL_LIBRARY ? chosen->level : LEVEL_LIBRARY;
-    if (name[0] != '\0' || (guard && asked[5] == ':')) {
-        chosen = find_isa(asked, name, err);
-        if (chosen == NULL) {
+    c->chosen = best_isa();
+    c->level = c->chosen->level > LEVEL_LIBRARY ? c->chosen->level : LEVEL_LIBRARY;
+    if (name[0] != '\0' || (c->guard && asked[5] == ':')) {
+        c->chosen = find_isa(asked, name, err);
+        if (c->chosen == NULL) {
             return err->code;
         }
-        level = chosen->level;
+        c->level = c->chosen->level;
     }
-    tt_ops table = {.isa = chosen->name,
+    return TT_OK;
+}
+
+/* The parts of a compute format up to a level. */
+static tt_ops lay_parts(const choice *c, tt_format compute, int level)
+{
+    tt_ops table = {.isa = c->chosen->name,
                     .format = computes[compute].storage,
                     .compute = compute,
                     .workspace = computes[compute].workspace};
@@ -251,19 +261,72 @@ tt_code tt_kernels_select(tt_ops *ops, tt_ops *guarded, tt_format compute, const
             lay(&table, parts[i].ops);
         }
     }
-    tt_blas_setup();
-    *ops = table;
+    return table;
+}
+
+/* ops out: the table, or with guard what watches it, which is then in *guarded. */
+static void hand_out(tt_ops *ops, tt_ops *guarded, const choice *c, const tt_ops *table)
+{
+    *ops = *table;
     *guarded = (tt_ops){0};
-    if (guard) {
-        *guarded = table;
+    if (c->guard) {
+        *guarded = *table;
         *ops = tt_table_guard;
-        ops->isa = chosen->guarded_name;
-        ops->format = table.format;
-        ops->compute = table.compute;
-        ops->workspace = table.workspace;
-        ops->packed_bytes = table.packed_bytes;
-        ops->epilogue = table.epilogue;
-        memcpy(ops->from, table.from, sizeof ops->from);
+        ops->isa = c->chosen->guarded_name;
+        ops->format = table->format;
+        ops->compute = table->compute;
+        ops->probabilities = table->probabilities;
+        ops->workspace = table->workspace;
+        ops->packed_bytes = table->packed_bytes;
+        ops->epilogue = table->epilogue;
+        memcpy(ops->from, table->from, sizeof ops->from);
+    }
+}
+
+static tt_code check_compute(tt_format compute, tt_err *err)
+{
+    if (computes[compute].workspace == NULL) {
+        return tt_fail(err, TT_EUSER,
+                       "there are no kernels that compute in %s; use bf16, fp32, tf32 or fp16",
+                       tt_formats[compute].name);
     }
     return TT_OK;
+}
+
+tt_code tt_kernels_select(tt_ops *ops, tt_ops *guarded, tt_format compute, const char *isa_name,
+                          tt_err *err)
+{
+    tt_code rc = TT_OK;
+    choice c;
+    TT_TRY(check_compute(compute, err));
+    TT_TRY(choose(&c, isa_name, err));
+    const tt_ops table = lay_parts(&c, compute, c.level);
+    tt_blas_setup();
+    hand_out(ops, guarded, &c, &table);
+out:
+    return rc;
+}
+
+tt_code tt_kernels_select_wide(tt_wide_ops *wide, tt_format compute, const char *isa_name,
+                               tt_err *err)
+{
+    tt_code rc = TT_OK;
+    choice c;
+    *wide = (tt_wide_ops){.full = {.isa = NULL}};
+    TT_TRY(check_compute(compute, err));
+    TT_TRY(choose(&c, isa_name, err));
+    /* AVX512-BF16 multiplies BF16 alone; the level below has the same kernels for FP32 operands. */
+    tt_ops table = lay_parts(&c, compute, c.level < LEVEL_AVX512BF16 ? c.level : LEVEL_AVX512);
+    const tt_ops full = lay_parts(&c, TT_FP32, c.level);
+    tt_blas_setup();
+    if (table.format == TT_FP32) { /* nothing to widen */
+        table = full;
+    } else {
+        tt_wide_lay(&table, &full);
+        table.compute = TT_FP32;
+        hand_out(&wide->full, &wide->full_guarded, &c, &full);
+    }
+    hand_out(&wide->ops, &wide->guarded, &c, &table);
+out:
+    return rc;
 }

@@ -111,18 +111,16 @@ static inline double rig_get(const rig *r, const void *array, int64_t i)
 
 static inline void rig_put(const rig *r, void *array, int64_t i, double value)
 {
-    switch (r->ops.compute) {
+    const float rounded = (float)value;
+    switch (r->ops.format) {
     case TT_BF16:
-        ((tt_bf16 *)array)[i] = tt_bf16_of_f32((float)value);
+        ((tt_bf16 *)array)[i] = tt_bf16_of_f32(rounded);
         break;
     case TT_FP16:
-        ((tt_fp16 *)array)[i] = tt_fp16_of_f32((float)value);
-        break;
-    case TT_TF32:
-        ((float *)array)[i] = tt_tf32_of_f32((float)value);
+        ((tt_fp16 *)array)[i] = tt_fp16_of_f32(rounded);
         break;
     default:
-        ((float *)array)[i] = (float)value;
+        ((float *)array)[i] = r->ops.compute == TT_TF32 ? tt_tf32_of_f32(rounded) : rounded;
     }
 }
 

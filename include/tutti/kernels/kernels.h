@@ -71,6 +71,7 @@ typedef struct tt_ctx {
     size_t workspace_bytes;   /* >= ops->workspace(dims, threads) */
     void (*violation)(const char *op, const char *what); /* guard calls this; NULL: print, abort */
     tt_times *times;                                     /* set by tt_kernels_time, else NULL */
+    const tt_ops *full, *full_base; /* of a wide table (wide.h): its FP32 table; else NULL */
 } tt_ctx;
 
 /* Dropout by counter. Element e of sample s at a site is kept when its 32-bit random value is >=
@@ -274,6 +275,9 @@ struct tt_ops {
     const char *isa;   /* "ref", "avx2", "avx512", "avx512bf16", "guard:avx2" */
     tt_format format;  /* of act: storage */
     tt_format compute; /* of what enters a matrix product */
+    /* What attention rounds its probabilities and the gradients of its scores to, as they enter
+     * products. */
+    tt_format probabilities;
     /* Scratch bytes for these extents and threads: of a selected table, all it can need. */
     size_t (*workspace)(const tt_extents *extents, int threads);
     /* Bytes of the packed form of w[N,K], for both gemm_nt and gemm_nn; 0: there is none. */

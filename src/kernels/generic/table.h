@@ -37,6 +37,7 @@ static size_t generic_packed_bytes(int64_t N, int64_t K)
 #define GENERIC_TABLE(isa_, format_, compute_)                                                    \
     {                                                                                             \
         .isa = isa_, .format = format_, .compute = compute_, .workspace = generic_workspace,      \
+        .probabilities = (compute_) == TT_TF32 ? TT_TF32 : TT_FP32,                               \
         .packed_bytes = generic_packed_bytes, .epilogue = generic_epilogue, TT_OPS(GENERIC_ENTRY) \
     }
 

@@ -178,6 +178,7 @@ static inline void product_down(float *c, int64_t c_stride, const operand *a, in
 #include "kernels/generic/attention_grad.h"
 
 const tt_ops tt_table_attention_avx512bf16_bf16 = {.isa = "avx512bf16",
+                                                   .probabilities = TT_BF16,
                                                    .format = TT_BF16,
                                                    .compute = TT_BF16,
                                                    .workspace = attention_bytes,
