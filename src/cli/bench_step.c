@@ -41,11 +41,14 @@ static tt_code measure(tt_trainer *t, int64_t n, tt_step_rounds *r, tt_times *ti
 {
     tt_code rc = TT_OK;
     const tt_request request = {false, TT_OK, {TT_OK, ""}};
-    const tt_ops *untimed = t->ctx.ops;
-    tt_ops timed;
+    const tt_ops *untimed = t->ctx.ops, *untimed_wide = t->wide_ctx.ops;
+    tt_ops timed, timed_wide;
     tt_record record = {0};
     double before = 0, after = 0;
     TT_TRY(tt_agree(t->world, tt_kernels_time(&t->ctx, &timed, times, err), err));
+    if (t->wide.ctx != NULL) { /* both count into the same rows */
+        TT_TRY(tt_agree(t->world, tt_kernels_time(&t->wide_ctx, &timed_wide, times, err), err));
+    }
     TT_TRY(tt_step(t, &request, &record, err));
     *times = (tt_times){.depth = 0};
     TT_TRY(measure_peak(t, untimed, &after, err));
@@ -72,6 +75,9 @@ out:
     t->ctx.ops = untimed; /* the clocks end with this function */
     t->ctx.base = NULL;
     t->ctx.times = NULL;
+    t->wide_ctx.ops = untimed_wide;
+    t->wide_ctx.base = NULL;
+    t->wide_ctx.times = NULL;
     return rc;
 }
 

@@ -102,6 +102,15 @@ tt_code tt_shard_make(tt_shard *shard, const tt_buckets *buckets, int zero, int 
     return TT_OK;
 }
 
+int64_t tt_shard_before(const tt_shard *shard, int64_t flat)
+{
+    int64_t before = 0;
+    for (int i = 0; i < shard->count && shard->range[i].first < flat; i++) {
+        before += tt_min(flat, shard->range[i].end) - shard->range[i].first;
+    }
+    return before;
+}
+
 void tt_shard_free(tt_shard *shard)
 {
     free(shard->range);

@@ -56,8 +56,14 @@ static MPI_Datatype element_type(size_t size)
                        : MPI_UINT64_T;
 }
 
-tt_code tt_gather(tt_world *world, const tt_buckets *buckets, void *vector, size_t size,
-                  tt_err *err)
+/* Elements of an array before `flat`, one that holds the whole vector (held NULL) or ranges of it. */
+static int64_t held_before(const tt_shard *held, int64_t flat)
+{
+    return held != NULL ? tt_shard_before(held, flat) : flat;
+}
+
+tt_code tt_gather_held(tt_world *world, const tt_buckets *buckets, const tt_shard *held,
+                       void *array, size_t size, tt_err *err)
 {
     if (tt_alone(world)) {
         return TT_OK;
@@ -66,20 +72,31 @@ tt_code tt_gather(tt_world *world, const tt_buckets *buckets, void *vector, size
     MPI_Datatype type = element_type(size);
     int *count = world->counts, *offset = world->counts + world->size;
     for (int i = 0; i < buckets->count; i++) {
-        tt_range bucket = buckets->bucket[i].range;
-        int64_t n = bucket.end - bucket.first;
-        for (int r = 0; r < world->size; r++) {
-            tt_range piece = tt_cut(n, r, world->size);
-            count[r] = tt_int(piece.end - piece.first);
-            offset[r] = tt_int(piece.first);
+        const tt_range bucket = buckets->bucket[i].range;
+        const int64_t first = held_before(held, bucket.first);
+        const int64_t n = held_before(held, bucket.end) - first;
+        if (n == 0) {
+            continue;
         }
-        unsigned char *first = (unsigned char *)vector + tt_bytes(bucket.first, size);
-        double start = tt_seconds();
-        TT_TRY(tt_mpi_check(MPI_Allgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, first, count, offset,
+        for (int r = 0; r < world->size; r++) {
+            const tt_range piece = tt_cut(bucket.end - bucket.first, r, world->size);
+            const int64_t begin = held_before(held, bucket.first + piece.first);
+            count[r] = tt_int(held_before(held, bucket.first + piece.end) - begin);
+            offset[r] = tt_int(begin - first);
+        }
+        unsigned char *at = (unsigned char *)array + tt_bytes(first, size);
+        const double start = tt_seconds();
+        TT_TRY(tt_mpi_check(MPI_Allgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, at, count, offset,
                                            type, tt_world_comm(world)),
                             "MPI_Allgatherv", err));
         tt_wire_add(world, tt_bytes(n, size), start);
     }
 out:
     return rc;
+}
+
+tt_code tt_gather(tt_world *world, const tt_buckets *buckets, void *vector, size_t size,
+                  tt_err *err)
+{
+    return tt_gather_held(world, buckets, NULL, vector, size, err);
 }

@@ -21,10 +21,12 @@ static int site_of(tt_slot slot, bool gradient, int stage)
 
 /* ---- what is remembered ---- */
 
-void tt_fp8_make(tt_fp8 *fp8, const tt_config *config, const tt_shape *shape)
+void tt_fp8_make(tt_fp8 *fp8, const tt_config *config, const tt_autocast *autocast,
+                 const tt_shape *shape)
 {
     const char *recipe = config->fp8.recipe;
     *fp8 = (tt_fp8){
+        .autocast = *autocast,
         .recipe = strcmp(recipe, "delayed") == 0 ? TT_FP8_DELAYED
                   : strcmp(recipe, "mxfp8") == 0 ? TT_FP8_MXFP8
                                                  : TT_FP8_CURRENT,
@@ -142,7 +144,8 @@ void tt_pass_keep(tt_pass *pass, tt_slot slot, int stage)
         return;
     }
     const tt_layout *layout = &model->layout;
-    const bool rounds = tt_slot_rounded(slot), keeps = pass->train && layout->code[slot].bytes > 0;
+    const bool rounds = tt_slot_rounded(slot, model->fp8),
+               keeps = pass->train && layout->code[slot].bytes > 0;
     if (!rounds && !keeps) {
         return;
     }
@@ -173,20 +176,21 @@ void tt_pass_restore(tt_pass *pass, int stage)
     }
 }
 
-bool tt_pass_rounds_gradient(const tt_pass *pass)
+bool tt_pass_rounds_gradient(const tt_pass *pass, const tt_apply *a)
 {
-    return pass->model->fp8 != NULL && pass->model->fp8->backward == TT_E5M2;
+    const tt_fp8 *fp8 = pass->model->fp8;
+    return fp8 != NULL && fp8->backward == TT_E5M2 && tt_autocast_e4m3(&fp8->autocast, a->op);
 }
 
-void tt_pass_round_gradient(tt_pass *pass, void *dy, tt_slot slot, int stage)
+void tt_pass_round_gradient(tt_pass *pass, void *dy, const tt_apply *a, int stage)
 {
     const tt_model *model = pass->model;
-    if (!tt_pass_rounds_gradient(pass)) {
+    if (!tt_pass_rounds_gradient(pass, a)) {
         return;
     }
-    const blocks b = blocks_of(pass, tt_slot_width(&model->shape, slot));
+    const blocks b = blocks_of(pass, tt_slot_width(&model->shape, a->out));
     int8_t *exponent = copy_of(model, &model->layout.spare, 1);
-    const int site = site_of(slot == TT_NEXT ? TT_X : slot, true, stage);
+    const int site = site_of(a->out == TT_NEXT ? TT_X : a->out, true, stage);
     find_scales(pass, exponent, dy, b, TT_E5M2, site, pass->scale);
     model->ctx->ops->fp8_round(model->ctx, NULL, dy, exponent, b.rows, b.width, b.size, TT_E5M2,
                                true);
@@ -194,8 +198,7 @@ void tt_pass_round_gradient(tt_pass *pass, void *dy, tt_slot slot, int stage)
 
 void tt_model_round_weights(tt_model *model, const tt_apply *a, int stage)
 {
-    const tt_layer *layer = &tt_layers[a->layer];
-    if (!layer->fp8 || !layer->matmul) {
+    if (!tt_autocast_e4m3(&model->fp8->autocast, a->op) || !tt_layers[a->layer].matmul) {
         return;
     }
     const tt_home *home = &model->home[stage * TT_ROLES + (int)a->weight];

@@ -96,20 +96,20 @@ static void norm_backward(tt_pass *pass, const tt_apply *a, int stage)
 
 static void multiply_forward(tt_pass *pass, const tt_apply *a, int stage, tt_epilogue e)
 {
-    tt_ctx *ctx = pass->model->ctx;
+    tt_ctx *ctx = tt_pass_ctx(pass, a);
     int64_t N = tt_slot_width(&pass->model->shape, a->out);
     int64_t K = tt_slot_width(&pass->model->shape, a->in);
-    void *y = tt_pass_slot(pass, a->out, stage);                /* [M,N] */
-    const void *x = tt_pass_slot(pass, a->in, stage);           /* [M,K] */
-    const tt_weight w = tt_pass_matrix(pass, a->weight, stage); /* [N,K] */
-    e.bias = tt_pass_weight(pass, a->bias, stage);              /* [N] */
+    void *y = tt_pass_slot(pass, a->out, stage);        /* [M,N] */
+    const void *x = tt_pass_slot(pass, a->in, stage);   /* [M,K] */
+    const tt_weight w = tt_pass_matrix(pass, a, stage); /* [N,K] */
+    e.bias = tt_pass_weight(pass, a->bias, stage);      /* [N] */
     ctx->ops->gemm_nt(ctx, y, x, &w, &e, pass->M, N, K, pass->T);
 }
 
 /* From dy[M,N], the gradient of x w^T + bias. Where x is GELU of a slot, it goes on to that slot. */
 static void multiply_backward(tt_pass *pass, const tt_apply *a, int stage, void *dy)
 {
-    tt_ctx *ctx = pass->model->ctx;
+    tt_ctx *ctx = tt_pass_ctx(pass, a);
     int64_t N = tt_slot_width(&pass->model->shape, a->out);
     int64_t K = tt_slot_width(&pass->model->shape, a->in);
     const tt_slot source = tt_slots[a->in].gelu_of;
@@ -118,9 +118,9 @@ static void multiply_backward(tt_pass *pass, const tt_apply *a, int stage, void 
     const tt_grad gw = tt_pass_weight_gradient(pass, a->weight, stage);               /* [N,K] */
     const tt_grad gb = tt_pass_weight_gradient(pass, a->bias, stage);                 /* [N] */
     const void *x = tt_pass_slot(pass, a->in, stage);                                 /* [M,K] */
-    const tt_weight w = tt_pass_matrix(pass, a->weight, stage);                       /* [N,K] */
+    const tt_weight w = tt_pass_matrix(pass, a, stage);                               /* [N,K] */
     const tt_epilogue e = {.slope = gelu ? tt_pass_slot(pass, source, stage) : NULL}; /* [M,K] */
-    tt_pass_round_gradient(pass, dy, a->out, stage);
+    tt_pass_round_gradient(pass, dy, a, stage);
     ctx->ops->gemm_tn(ctx, &gw, &gb, dy, x, pass->M, N, K, pass->T);
     ctx->ops->gemm_nn(ctx, dx, dy, &w, gelu ? &e : NULL, pass->M, N, K, pass->T);
 }
@@ -168,7 +168,7 @@ static void linear_residual_backward(tt_pass *pass, const tt_apply *a, int stage
     const tt_dropout *drop = dropout(pass, a, stage, &room);
     void *dy = tt_pass_gradient(pass, a->out); /* [M,C] */
     assert(dy == tt_pass_gradient(pass, a->add));
-    if (drop != NULL || tt_pass_rounds_gradient(pass)) {
+    if (drop != NULL || tt_pass_rounds_gradient(pass, a)) {
         void *branch = tt_pass_buffer(pass, TT_BUF_NARROW); /* [M,C] */
         ctx->ops->residual_grad(ctx, branch, dy, pass->B, pass->T, pass->model->shape.C, drop);
         dy = branch;
@@ -191,7 +191,7 @@ static double attention_flops(const tt_shape *shape)
 
 static void attention_forward(tt_pass *pass, const tt_apply *a, int stage)
 {
-    tt_ctx *ctx = pass->model->ctx;
+    tt_ctx *ctx = tt_pass_ctx(pass, a);
     const tt_shape *shape = &pass->model->shape;
     tt_dropout room;
     void *o = tt_pass_slot(pass, a->out, stage);        /* [M,H*D] */
@@ -203,7 +203,7 @@ static void attention_forward(tt_pass *pass, const tt_apply *a, int stage)
 
 static void attention_backward(tt_pass *pass, const tt_apply *a, int stage)
 {
-    tt_ctx *ctx = pass->model->ctx;
+    tt_ctx *ctx = tt_pass_ctx(pass, a);
     const tt_shape *shape = &pass->model->shape;
     tt_dropout room;
     void *dqkv = tt_pass_gradient(pass, a->in);            /* [M,(H+2G)*D] */
@@ -219,10 +219,10 @@ static void attention_backward(tt_pass *pass, const tt_apply *a, int stage)
 
 static void head_loss_forward(tt_pass *pass, const tt_apply *a, int stage)
 {
-    tt_ctx *ctx = pass->model->ctx;
+    tt_ctx *ctx = tt_pass_ctx(pass, a);
     const tt_shape *shape = &pass->model->shape;
-    const void *x = tt_pass_slot(pass, a->in, stage);           /* [M,C] */
-    const tt_weight w = tt_pass_matrix(pass, a->weight, stage); /* [V,C] */
+    const void *x = tt_pass_slot(pass, a->in, stage);   /* [M,C] */
+    const tt_weight w = tt_pass_matrix(pass, a, stage); /* [V,C] */
     void *dx = NULL;
     tt_grad gw = {.sum = NULL};
     if (pass->train) {
@@ -236,16 +236,16 @@ static void head_loss_forward(tt_pass *pass, const tt_apply *a, int stage)
 
 /* clang-format off */
 const tt_layer tt_layers[TT_LAYERS] = {
-    /* name, forward, backward, FP8, matmul, reads input, reads output, statistics, FLOPs */
-    [TT_EMBED] = {"embed", embed_forward, embed_backward, false, false, false, false, NULL, NULL},
-    [TT_NORM] = {"norm", norm_forward, norm_backward, false, false, true, false, norm_stats, NULL},
-    [TT_LINEAR] = {"linear", linear_forward, linear_backward, true, true, true, false, NULL, NULL},
+    /* name, forward, backward, matmul, reads input, reads output, statistics, FLOPs */
+    [TT_EMBED] = {"embed", embed_forward, embed_backward, false, false, false, NULL, NULL},
+    [TT_NORM] = {"norm", norm_forward, norm_backward, false, true, false, norm_stats, NULL},
+    [TT_LINEAR] = {"linear", linear_forward, linear_backward, true, true, false, NULL, NULL},
     [TT_LINEAR_GELU] = {"linear_gelu", linear_gelu_forward, linear_gelu_backward,
-                        true, true, true, false, NULL, NULL},
+                        true, true, false, NULL, NULL},
     [TT_LINEAR_RESIDUAL] = {"linear_residual", linear_residual_forward, linear_residual_backward,
-                            true, true, true, false, NULL, NULL},
+                            true, true, false, NULL, NULL},
     [TT_ATTENTION] = {"attention", attention_forward, attention_backward,
-                      true, false, true, true, attention_stats, attention_flops},
-    [TT_HEAD_LOSS] = {"head_loss", head_loss_forward, NULL, false, true, false, false, NULL, NULL},
+                      false, true, true, attention_stats, attention_flops},
+    [TT_HEAD_LOSS] = {"head_loss", head_loss_forward, NULL, true, false, false, NULL, NULL},
 };
 /* clang-format on */

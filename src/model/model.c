@@ -40,7 +40,8 @@ static void place_matrices(tt_model *model, const tt_params *params, tt_arena *a
                 tt_home *home = home_of(model, a->weight, stage);
                 home->rows = matrix->dim[0];
                 home->columns = matrix->dim[1];
-                if (arena != NULL) {
+                home->wide = matrix->wide;
+                if (arena != NULL && !matrix->up) {
                     home->packed = tt_arena_take(
                         arena, model->ctx->ops->packed_bytes(home->rows, home->columns));
                 }
@@ -50,8 +51,9 @@ static void place_matrices(tt_model *model, const tt_params *params, tt_arena *a
 }
 
 tt_code tt_model_open(tt_model **out_model, const tt_shape *shape, const tt_params *params,
-                      tt_ctx *ctx, void *weights, const tt_grad *gradient, tt_fp8 *fp8, int64_t B,
-                      int64_t T, tt_arena *arena, tt_arena *packed, tt_err *err)
+                      tt_ctx *ctx, void *weights, const tt_grad *gradient, tt_fp8 *fp8,
+                      const tt_wide *wide, int64_t B, int64_t T, tt_arena *arena, tt_arena *packed,
+                      tt_err *err)
 {
     assert(B >= 1 && T >= 1 && T <= shape->T && params->stages == shape->L + 2);
     tt_code rc = TT_OK;
@@ -63,6 +65,7 @@ tt_code tt_model_open(tt_model **out_model, const tt_shape *shape, const tt_para
     *model = (tt_model){
         .shape = *shape,
         .ctx = ctx,
+        .wide = wide != NULL ? *wide : (tt_wide){.ctx = NULL},
         .act_bytes = tt_formats[ctx->ops->format].bytes,
         .fp8 = fp8,
         .weights = weights,
@@ -82,6 +85,7 @@ tt_code tt_model_open(tt_model **out_model, const tt_shape *shape, const tt_para
             tt_home *home = home_of(model, role, stage);
             home->offset = param != NULL ? param->offset : -1;
             home->index = param != NULL ? param - params->param : -1;
+            home->wide = -1;
         }
     }
     const bool packs = packed != NULL && tt_model_packed_bytes(shape, params, ctx->ops) > 0;
@@ -166,10 +170,19 @@ const void *tt_pass_weight(const tt_pass *pass, tt_role role, int stage)
            tt_bytes(weight_offset(pass, role, stage), pass->model->act_bytes);
 }
 
-tt_weight tt_pass_matrix(const tt_pass *pass, tt_role role, int stage)
+tt_ctx *tt_pass_ctx(const tt_pass *pass, const tt_apply *a)
 {
-    return (tt_weight){.w = tt_pass_weight(pass, role, stage),
-                       .packed = home_of(pass->model, role, stage)->packed};
+    const tt_model *model = pass->model;
+    return tt_autocast_up(&model->wide.autocast, a->op) ? model->wide.ctx : model->ctx;
+}
+
+tt_weight tt_pass_matrix(const tt_pass *pass, const tt_apply *a, int stage)
+{
+    const tt_home *home = home_of(pass->model, a->weight, stage);
+    if (home->wide >= 0) {
+        return (tt_weight){.w = pass->model->wide.weights + home->wide};
+    }
+    return (tt_weight){.w = tt_pass_weight(pass, a->weight, stage), .packed = home->packed};
 }
 
 tt_grad tt_pass_weight_gradient(const tt_pass *pass, tt_role role, int stage)
@@ -274,10 +287,10 @@ void tt_model_next(tt_model *model, const int32_t *token, int64_t n, float *logi
         tt_layers[a->layer].forward(&pass, a, crown);
     }
 
-    tt_ctx *ctx = model->ctx;
+    tt_ctx *ctx = tt_pass_ctx(&pass, head);
     int64_t C = model->shape.C;
-    const unsigned char *x = tt_pass_slot(&pass, head->in, crown);  /* [n,C] */
-    const tt_weight w = tt_pass_matrix(&pass, head->weight, crown); /* [V,C] */
+    const unsigned char *x = tt_pass_slot(&pass, head->in, crown); /* [n,C] */
+    const tt_weight w = tt_pass_matrix(&pass, head, crown);        /* [V,C] */
     ctx->ops->gemm_nt_f32(ctx, logits, x + tt_bytes(tt_mul(n - 1, C), model->act_bytes), &w, 1,
                           model->shape.V, C, 1);
 }

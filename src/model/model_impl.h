@@ -88,7 +88,6 @@ typedef struct tt_layer {
     const char *name;
     void (*forward)(tt_pass *pass, const tt_apply *a, int stage);
     void (*backward)(tt_pass *pass, const tt_apply *a, int stage); /* NULL: forward did it */
-    bool fp8;                 /* its products take E4M3 in forward, when that is the format */
     bool matmul;              /* its weight is a matrix that matmuls read: packed, and counted */
     bool reads_in, reads_out; /* does backward read the input, the output? Then they are saved */
     /* FP32 statistics beside the output, saved too: their number per micro-batch. NULL: none. */
@@ -112,6 +111,7 @@ typedef enum tt_place {
 } tt_place;
 
 struct tt_apply {
+    tt_op_row op; /* its row of the autocast table */
     tt_layer_kind layer;
     tt_slot in, add, out; /* add: what a residual adds its result to */
     tt_role weight, bias; /* TT_ROLES: none. embed: wte, wpe. norm: gain, bias. */
@@ -152,7 +152,7 @@ void tt_layout_make(tt_layout *layout, const tt_shape *shape, int64_t B, int64_t
                     size_t act_bytes, bool backward, const tt_fp8 *fp8);
 
 /* Does some layer's product read the slot as E4M3, when FP8 is the format? */
-bool tt_slot_rounded(tt_slot slot);
+bool tt_slot_rounded(tt_slot slot, const tt_fp8 *fp8);
 
 /* Elements of one row of a slot. */
 int64_t tt_slot_width(const tt_shape *shape, tt_slot slot);
@@ -167,12 +167,14 @@ typedef struct tt_home {
     int64_t offset;        /* into the flat vector; -1: the stage has no such parameter */
     int64_t index;         /* in the table of parameters */
     int64_t rows, columns; /* of a matrix that a matmul reads */
+    int64_t wide;          /* where its FP32 copy is, among such; -1: it has none */
     void *packed;          /* its packed form, the arena's; NULL: none is kept */
 } tt_home;
 
 struct tt_model {
     tt_shape shape;
-    tt_ctx *ctx; /* borrowed */
+    tt_ctx *ctx;  /* borrowed */
+    tt_wide wide; /* ctx NULL: nothing is up */
     size_t act_bytes;
     tt_fp8 *fp8;            /* borrowed; NULL: not in FP8 */
     unsigned char *weights; /* [N] act, borrowed */
@@ -209,12 +211,16 @@ void tt_pass_train(tt_pass *pass, const int32_t *target, const int64_t *sample, 
 void tt_pass_keep(tt_pass *pass, tt_slot slot, int stage);
 /* Before backward of a stage: what was kept, as act again. */
 void tt_pass_restore(tt_pass *pass, int stage);
-/* Will products round this gradient? Then they need one of their own. */
-bool tt_pass_rounds_gradient(const tt_pass *pass);
-/* dy[M,width] act inout, of a linear layer whose output is `slot`: rounded for the products. */
-void tt_pass_round_gradient(tt_pass *pass, void *dy, tt_slot slot, int stage);
+/* Will products of the application round the gradient of what it wrote? Then they need one of their
+ * own. */
+bool tt_pass_rounds_gradient(const tt_pass *pass, const tt_apply *a);
+/* dy[M,width] act inout, of what a linear layer wrote: rounded for its products. */
+void tt_pass_round_gradient(tt_pass *pass, void *dy, const tt_apply *a, int stage);
 /* After the weights have changed: rounds those that products of blocks read. */
 void tt_model_round_weights(tt_model *model, const tt_apply *a, int stage);
+
+/* What the application's kernels run in: the model's context, or, when it is up, the wide one. */
+tt_ctx *tt_pass_ctx(const tt_pass *pass, const tt_apply *a);
 
 /* Addresses. */
 void *tt_pass_slot(const tt_pass *pass, tt_slot slot, int stage);         /* [M,width] act */
@@ -222,7 +228,7 @@ float *tt_pass_stats(const tt_pass *pass, tt_slot slot, int stage);       /* see
 void *tt_pass_gradient(const tt_pass *pass, tt_slot slot);                /* [M,width] act */
 void *tt_pass_buffer(const tt_pass *pass, tt_buffer buffer);              /* act */
 const void *tt_pass_weight(const tt_pass *pass, tt_role role, int stage); /* act */
-tt_weight tt_pass_matrix(const tt_pass *pass, tt_role role, int stage);   /* for a matmul */
+tt_weight tt_pass_matrix(const tt_pass *pass, const tt_apply *a, int stage); /* for a matmul */
 tt_grad tt_pass_weight_gradient(const tt_pass *pass, tt_role role, int stage);
 
 #endif

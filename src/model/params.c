@@ -115,6 +115,7 @@ static void append(tt_params *params, const tt_shape *shape, const row *from, in
     param->decay = from->decay;
     param->role = from->role;
     param->stage = stage;
+    param->wide = -1;
     params->trained += param->count;
     *end = param->offset + param->count;
 }
@@ -165,6 +166,11 @@ const tt_param *tt_params_find(const tt_params *params, const char *name)
         }
     }
     return NULL;
+}
+
+int64_t tt_params_room(const tt_param *param)
+{
+    return tt_round_up(param->count, ALIGN_PARAM);
 }
 
 const tt_param *tt_params_role(const tt_params *params, tt_role role, int stage)

@@ -28,24 +28,35 @@ const tt_slot_row tt_slots[TT_SLOTS] = {
 };
 
 /* clang-format off */
-/*   layer               in       add      out      weight, bias                    dropout */
+/*   row of the autocast table, layer     in       add      out
+ *   weight, bias                         dropout */
 static const tt_apply stem[] = {
-    {TT_EMBED,           NO_SLOT, NO_SLOT, TT_NEXT, TT_WTE, TT_WPE,                 TT_PLACE_EMBED},
+    {TT_ROW_EMBED,     TT_EMBED,           NO_SLOT, NO_SLOT, TT_NEXT,
+     TT_WTE, TT_WPE,                       TT_PLACE_EMBED},
 };
 
 static const tt_apply block[] = {
-    {TT_NORM,            TT_X,    NO_SLOT, TT_N1,   TT_NORM_1_GAIN, TT_NORM_1_BIAS, TT_NO_DROPOUT},
-    {TT_LINEAR,          TT_N1,   NO_SLOT, TT_QKV,  TT_QKV_WEIGHT, TT_QKV_BIAS,     TT_NO_DROPOUT},
-    {TT_ATTENTION,       TT_QKV,  NO_SLOT, TT_ATT,  NO_ROLE,               TT_PLACE_PROBABILITIES},
-    {TT_LINEAR_RESIDUAL, TT_ATT,  TT_X,    TT_X1,   TT_PROJ_WEIGHT, TT_PROJ_BIAS, TT_PLACE_ATTENTION},
-    {TT_NORM,            TT_X1,   NO_SLOT, TT_N2,   TT_NORM_2_GAIN, TT_NORM_2_BIAS, TT_NO_DROPOUT},
-    {TT_LINEAR_GELU,     TT_N2,   NO_SLOT, TT_ACT,  TT_FC_WEIGHT, TT_FC_BIAS,       TT_NO_DROPOUT},
-    {TT_LINEAR_RESIDUAL, TT_ACT,  TT_X1,   TT_NEXT, TT_DOWN_WEIGHT, TT_DOWN_BIAS,   TT_PLACE_MLP},
+    {TT_ROW_NORM,      TT_NORM,            TT_X,    NO_SLOT, TT_N1,
+     TT_NORM_1_GAIN, TT_NORM_1_BIAS,       TT_NO_DROPOUT},
+    {TT_ROW_QKV,       TT_LINEAR,          TT_N1,   NO_SLOT, TT_QKV,
+     TT_QKV_WEIGHT, TT_QKV_BIAS,           TT_NO_DROPOUT},
+    {TT_ROW_ATTENTION, TT_ATTENTION,       TT_QKV,  NO_SLOT, TT_ATT,
+     NO_ROLE,                              TT_PLACE_PROBABILITIES},
+    {TT_ROW_PROJ,      TT_LINEAR_RESIDUAL, TT_ATT,  TT_X,    TT_X1,
+     TT_PROJ_WEIGHT, TT_PROJ_BIAS,         TT_PLACE_ATTENTION},
+    {TT_ROW_NORM,      TT_NORM,            TT_X1,   NO_SLOT, TT_N2,
+     TT_NORM_2_GAIN, TT_NORM_2_BIAS,       TT_NO_DROPOUT},
+    {TT_ROW_FC,        TT_LINEAR_GELU,     TT_N2,   NO_SLOT, TT_ACT,
+     TT_FC_WEIGHT, TT_FC_BIAS,             TT_NO_DROPOUT},
+    {TT_ROW_DOWN,      TT_LINEAR_RESIDUAL, TT_ACT,  TT_X1,   TT_NEXT,
+     TT_DOWN_WEIGHT, TT_DOWN_BIAS,         TT_PLACE_MLP},
 };
 
 static const tt_apply crown[] = {
-    {TT_NORM,            TT_X,    NO_SLOT, TT_NF,   TT_NORM_F_GAIN, TT_NORM_F_BIAS, TT_NO_DROPOUT},
-    {TT_HEAD_LOSS,       TT_NF,   NO_SLOT, NO_SLOT, TT_HEAD_WEIGHT, TT_ROLES,       TT_NO_DROPOUT},
+    {TT_ROW_NORM,      TT_NORM,            TT_X,    NO_SLOT, TT_NF,
+     TT_NORM_F_GAIN, TT_NORM_F_BIAS,       TT_NO_DROPOUT},
+    {TT_ROW_HEAD,      TT_HEAD_LOSS,       TT_NF,   NO_SLOT, NO_SLOT,
+     TT_HEAD_WEIGHT, TT_ROLES,             TT_NO_DROPOUT},
 };
 /* clang-format on */
 
@@ -109,11 +120,26 @@ static bool slot_saved(tt_slot slot)
     return false;
 }
 
-bool tt_slot_rounded(tt_slot slot)
+bool tt_slot_rounded(tt_slot slot, const tt_fp8 *fp8)
 {
     for (int p = 0; p < PROGRAMS; p++) {
         for (int i = 0; i < programs[p].length; i++) {
-            if (programs[p].apply[i].in == slot && tt_layers[programs[p].apply[i].layer].fp8) {
+            const tt_apply *a = &programs[p].apply[i];
+            if (a->in == slot && tt_autocast_e4m3(&fp8->autocast, a->op)) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* Does an operation that is up multiply the slot in backward? Then it must live as act. */
+static bool slot_up(tt_slot slot, const tt_fp8 *fp8)
+{
+    for (int p = 0; p < PROGRAMS; p++) {
+        for (int i = 0; i < programs[p].length; i++) {
+            const tt_apply *a = &programs[p].apply[i];
+            if (a->in == slot && tt_autocast_up(&fp8->autocast, a->op)) {
                 return true;
             }
         }
@@ -156,7 +182,7 @@ static void place_fp8(tt_layout *layout, const tt_shape *shape, tt_slot slot, in
     if (kept) {
         layout->code[slot] = place(layout, tt_bytes(tt_mul(tt_mul(B, T), width), 1), copies);
     }
-    if (kept || tt_slot_rounded(slot)) {
+    if (kept || tt_slot_rounded(slot, fp8)) {
         layout->exponent[slot] = place(layout, tt_bytes(exponents(fp8, B, T, width), 1), copies);
     }
 }
@@ -183,13 +209,13 @@ void tt_layout_make(tt_layout *layout, const tt_shape *shape, int64_t B, int64_t
         int64_t copies = saved ? readers : 1;
         const tt_layer *writer = slot_writer(slot);
         int64_t stats = writer != NULL && writer->stats != NULL ? writer->stats(shape, B, T) : 0;
-        layout->slot[slot] =
-            place(layout, tt_bytes(tt_mul(M, tt_slot_width(shape, slot)), act_bytes),
-                  fp8 != NULL ? 1 : copies);
-        const size_t open = fp8 != NULL ? layout->bytes - before : 0; /* the copy to work in */
+        const bool coded = fp8 != NULL && !slot_up(slot, fp8);
+        layout->slot[slot] = place(
+            layout, tt_bytes(tt_mul(M, tt_slot_width(shape, slot)), act_bytes), coded ? 1 : copies);
+        const size_t open = coded ? layout->bytes - before : 0; /* the copy to work in */
         layout->stats[slot] = place(layout, tt_bytes(stats, sizeof(float)), copies);
         if (fp8 != NULL) {
-            place_fp8(layout, shape, slot, B, T, saved, fp8);
+            place_fp8(layout, shape, slot, B, T, saved && coded, fp8);
         }
         layout->kept += saved ? layout->bytes - before - open : 0;
     }
@@ -218,6 +244,28 @@ const tt_param *tt_apply_matrix(const tt_params *params, const tt_apply *a, int 
     return tt_layers[a->layer].matmul ? tt_params_role(params, a->weight, stage) : NULL;
 }
 
+/* In the order of the flat vector, so that what lies side by side there does here. */
+void tt_model_place_wide(tt_params *params, const tt_shape *shape, const tt_autocast *autocast)
+{
+    for (int stage = 0; stage < params->stages; stage++) {
+        const tt_program *program = tt_stage_program(shape->L, stage);
+        for (int i = 0; i < program->length; i++) {
+            const tt_param *matrix = tt_apply_matrix(params, &program->apply[i], stage);
+            if (matrix != NULL && tt_autocast_up(autocast, program->apply[i].op)) {
+                params->param[matrix - params->param].up = true;
+            }
+        }
+    }
+    params->wide = 0;
+    for (int i = 0; i < params->count && autocast->storage != TT_FP32; i++) {
+        tt_param *param = &params->param[i];
+        if (param->up) {
+            param->wide = params->wide;
+            params->wide += tt_params_room(param);
+        }
+    }
+}
+
 size_t tt_model_packed_bytes(const tt_shape *shape, const tt_params *params, const tt_ops *ops)
 {
     size_t bytes = 0;
@@ -225,7 +273,7 @@ size_t tt_model_packed_bytes(const tt_shape *shape, const tt_params *params, con
         const tt_program *program = tt_stage_program(shape->L, stage);
         for (int i = 0; i < program->length; i++) {
             const tt_param *matrix = tt_apply_matrix(params, &program->apply[i], stage);
-            if (matrix != NULL) {
+            if (matrix != NULL && !matrix->up) { /* FP32's matmuls have no packed form */
                 bytes += tt_arena_cost(ops->packed_bytes(matrix->dim[0], matrix->dim[1]));
             }
         }

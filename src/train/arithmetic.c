@@ -55,7 +55,10 @@ void tt_arithmetic_text(const tt_blueprint *print, tt_text *out)
     const bool guarded = print->guarded.isa != NULL; /* guard changes no bit */
     bool blas = false;
     for (int i = 0; i < TT_OP_TOTAL; i++) {
-        blas = blas || (print->ops.from[i] && strcmp(print->ops.from[i], "openblas") == 0);
+        const char *from[] = {print->ops.from[i], print->wide_ops.ops.from[i]};
+        for (int k = 0; k < 2; k++) {
+            blas = blas || (from[k] && strcmp(from[k], "openblas") == 0);
+        }
     }
     tt_text_add(out, "tutti %s, %s on %s", TUTTI_VERSION, print->config.precision.compute,
                 guarded ? print->guarded.isa : print->ops.isa);
@@ -84,11 +87,11 @@ tt_code tt_arithmetic_agree(tt_trainer *t, tt_err *err)
     TT_TRY(tt_agree(t->world, rc, err));
     rc = tt_agree_text(t->world, "run.exact: arithmetic", text.data, &why);
     if (rc == TT_EUSER) {
-        rc =
-            tt_fail(err, rc,
-                    "%.700s; give all ranks the same TUTTI_ISA (and OPENBLAS_CORETYPE in fp32) and "
-                    "the same libraries, or leave run.exact off",
-                    why.text);
+        rc = tt_fail(err, rc,
+                     "%.700s; give all ranks the same TUTTI_ISA (and OPENBLAS_CORETYPE for "
+                     "products in fp32) and "
+                     "the same libraries, or leave run.exact off",
+                     why.text);
     } else if (rc != TT_OK) {
         *err = why;
     }

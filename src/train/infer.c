@@ -64,6 +64,11 @@ static tt_code load_weights(tt_infer *infer, tt_world *world, const char *checkp
     } else {
         infer->ctx.ops->to_act(&infer->ctx, infer->weights, value, p->params.total);
     }
+    for (int i = 0; i < p->wide.count; i++) {
+        const tt_range r = p->wide.range[i];
+        memcpy(infer->wide + p->wide.local[i], value + r.first,
+               tt_bytes(r.end - r.first, sizeof(float)));
+    }
     tt_model_pack(infer->model);
 out:
     tt_rows_free(&rows);
@@ -81,14 +86,18 @@ static tt_code allocate(tt_infer *infer, int threads, tt_err *err)
     const size_t acts = tt_model_activation_bytes(&p->shape, infer->B, T, p->act_bytes, false,
                                                   tt_blueprint_fp8(&infer->print), NULL);
     const size_t scratch = p->plan.bytes[TT_MEM_WORKSPACE], packed = p->plan.bytes[TT_MEM_PACKED];
-    TT_TRY(tt_arena_open(
-        &infer->arena, "model",
-        tt_arena_cost(weights) + tt_arena_cost(acts) + tt_arena_cost(scratch) + packed, err));
+    const size_t wide = tt_bytes(p->params.wide, sizeof(float));
+    TT_TRY(tt_arena_open(&infer->arena, "model",
+                         tt_arena_cost(weights) + tt_arena_cost(wide) + tt_arena_cost(acts) +
+                             tt_arena_cost(scratch) + packed,
+                         err));
     infer->weights = tt_arena_take(&infer->arena, weights);
     infer->ctx = tt_kernels_ctx(&infer->print.ops, &infer->print.guarded, threads,
                                 tt_arena_take(&infer->arena, scratch), scratch);
+    infer->wide = tt_arena_take(&infer->arena, wide);
+    const tt_wide up = tt_wide_of(p, &infer->wide_ctx, infer->ctx.workspace, scratch, infer->wide);
     TT_TRY(tt_model_open(&infer->model, &p->shape, &p->params, &infer->ctx, infer->weights, NULL,
-                         tt_blueprint_fp8(&infer->print), infer->B, T, &infer->arena,
+                         tt_blueprint_fp8(&infer->print), &up, infer->B, T, &infer->arena,
                          packed > 0 ? &infer->arena : NULL, err));
 out:
     return rc;
@@ -111,6 +120,9 @@ tt_code tt_infer_open(tt_infer *infer, tt_world *world, const char *checkpoint, 
                     err));
     TT_TRY(tt_agree(world, allocate(infer, threads, err), err));
     TT_TRY(tt_agree(world, tt_kernels_self_test(&infer->ctx, err), err));
+    if (infer->print.autocast.up != 0) {
+        TT_TRY(tt_agree(world, tt_kernels_self_test(&infer->wide_ctx, err), err));
+    }
     TT_TRY(load_weights(infer, world, checkpoint, err));
 out:
     if (rc != TT_OK) {

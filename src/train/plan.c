@@ -12,8 +12,11 @@
 #include "tutti/optim/scaler.h"
 #include "tutti/train/masters.h"
 
+#include "train/train_impl.h"
+
 const char *const tt_component_names[TT_MEM_COMPONENTS] = {
-    "weights", "packed_weights", "gradients", "optimizer", "activations", "workspace", "batch"};
+    "weights",   "fp32_weights", "packed_weights", "gradients",
+    "optimizer", "activations",  "workspace",      "batch"};
 
 /* Derived values go back into the configuration, so that what is stored in a checkpoint says what
  * was run, and a resumed run compares like with like. */
@@ -36,6 +39,7 @@ static void make_plan(tt_blueprint *p, int ranks, int threads)
     const bool gather = p->config.memory.zero > 0;
 
     plan->bytes[TT_MEM_WEIGHTS] = tt_arena_cost(tt_bytes(N, p->act_bytes));
+    plan->bytes[TT_MEM_WIDE] = tt_arena_cost(tt_bytes(p->params.wide, sizeof(float)));
     plan->bytes[TT_MEM_PACKED] = packed ? tt_model_packed_bytes(&p->shape, &p->params, &p->ops) : 0;
     plan->bytes[TT_MEM_GRADIENTS] = tt_arena_cost(tt_bytes(N, p->grad_bytes));
     if (p->config.run.exact) { /* and the count of what was lost */
@@ -47,8 +51,12 @@ static void make_plan(tt_blueprint *p, int ranks, int threads)
     plan->bytes[TT_MEM_ACTIVATIONS] =
         tt_model_activation_bytes(&p->shape, B, T, p->act_bytes, true, fp8, &plan->kept) +
         (fp8 != NULL ? tt_arena_cost(tt_fp8_bytes(fp8)) : 0);
-    plan->bytes[TT_MEM_WORKSPACE] =
-        tt_arena_cost(tt_kernels_workspace(&p->ops, &p->guarded, &extents, threads));
+    size_t scratch = tt_kernels_workspace(&p->ops, &p->guarded, &extents, threads);
+    if (p->autocast.up != 0) { /* both kinds of tables share it */
+        const size_t wide = tt_kernels_wide_workspace(&p->wide_ops, &extents, threads);
+        scratch = wide > scratch ? wide : scratch;
+    }
+    plan->bytes[TT_MEM_WORKSPACE] = tt_arena_cost(scratch);
     plan->bytes[TT_MEM_BATCH] = tt_arena_cost(tt_batch_bytes(B, T));
     plan->total = 0;
     for (int i = 0; i < TT_MEM_COMPONENTS; i++) {
@@ -63,9 +71,11 @@ static void make_plan(tt_blueprint *p, int ranks, int threads)
     plan->wire_calls = 0;
     plan->wire_bytes = 0;
     if (ranks > 1) { /* one call a bucket each way, the agreement and the record's times */
-        plan->wire_calls = tt_mul(p->buckets.count, gather ? 2 : 1) + 2;
+        plan->wire_calls =
+            tt_mul(p->buckets.count, gather ? 2 : 1) + (gather ? tt_wide_calls(p) : 0) + 2;
         plan->wire_bytes =
             tt_count(tt_bytes(N, p->grad_bytes) + (gather ? tt_bytes(N, p->act_bytes) : 0) +
+                     (gather ? tt_bytes(p->params.wide, sizeof(float)) : 0) +
                      tt_bytes(TT_STEP_SUMS + TT_STEP_MAXIMA + p->fp8.sites, sizeof(double)));
     }
 }
@@ -92,9 +102,6 @@ tt_code tt_blueprint_make(tt_blueprint *p, const tt_config *config, int64_t data
     TT_TRY(tt_split_resolve(&p->split, config->batch.sequences, config->batch.micro,
                             config->batch.accumulate, ranks, err));
     fill_in(p);
-    if (fp8) {
-        tt_fp8_make(&p->fp8, &p->config, &p->shape);
-    }
     TT_TRY(tt_optim_check(&p->config, err));
     TT_TRY(tt_scaler_check(&p->config, err));
     TT_TRY(tt_masters_resolve(&p->config, &p->master, &p->stochastic, err));
@@ -105,6 +112,16 @@ tt_code tt_blueprint_make(tt_blueprint *p, const tt_config *config, int64_t data
     TT_TRY(tt_shard_make(&p->cut, &p->buckets, 1, rank, ranks, err));
     TT_TRY(tt_kernels_select(&p->ops, &p->guarded, compute, isa, err));
     p->act_bytes = tt_formats[p->ops.format].bytes;
+    tt_autocast_make(&p->autocast, &p->config, &p->ops, p->master);
+    tt_model_place_wide(&p->params, &p->shape, &p->autocast);
+    TT_TRY(tt_wide_check(p, err));
+    TT_TRY(tt_wide_held(&p->wide, &p->params, err));
+    if (p->autocast.up != 0) {
+        TT_TRY(tt_kernels_select_wide(&p->wide_ops, compute, isa, err));
+    }
+    if (fp8) {
+        tt_fp8_make(&p->fp8, &p->config, &p->autocast, &p->shape);
+    }
     make_plan(p, ranks, threads);
 out:
     if (rc != TT_OK) {
@@ -119,6 +136,7 @@ void tt_blueprint_free(tt_blueprint *p)
     tt_buckets_free(&p->buckets);
     tt_shard_free(&p->shard);
     tt_shard_free(&p->cut);
+    tt_shard_free(&p->wide);
 }
 
 static void memory_text(const tt_blueprint *p, tt_text *out)
@@ -145,27 +163,6 @@ static void memory_text(const tt_blueprint *p, tt_text *out)
                 p->plan.ranks, p->plan.ranks == 1 ? "" : "s");
 }
 
-/* The autocast list: what runs in which format. */
-static void formats_text(const tt_blueprint *p, tt_text *out)
-{
-    const char *act = tt_formats[p->ops.format].name;
-    tt_text_add(out, "Formats\n");
-    tt_text_add(out, "  %-44s %s\n", "weights, activations, their gradients", act);
-    tt_text_add(out, "  %-44s %s, accumulated in fp32\n", "matmuls, attention products",
-                tt_formats[p->ops.compute].name);
-    tt_text_add(out, "  %-44s fp32\n", "softmax, norms, GELU, loss");
-    tt_text_add(out, "  %-44s %s\n", "sums of weight gradients, reductions",
-                p->config.run.exact ? "64-bit fixed point, of sums in fp32 per sequence" : "fp32");
-    static const char *const masters[] = {
-        [TT_MASTER_FP32] = "fp32",
-        [TT_MASTER_SPLIT] = "fp32, in two halves: the bf16 weight and 16 bits more",
-        [TT_MASTER_NONE] = "none: the bf16 weight is updated and rounded"};
-    const char *rounding = p->stochastic ? " stochastically" : " to nearest";
-    tt_text_add(out, "  %-44s fp32\n", "Adam m and v, update");
-    tt_text_add(out, "  %-44s %s%s\n\n", "master weights", masters[p->master],
-                p->master == TT_MASTER_NONE ? rounding : "");
-}
-
 void tt_plan_text(const tt_blueprint *p, tt_text *out)
 {
     const tt_plan *plan = &p->plan;
@@ -185,7 +182,7 @@ void tt_plan_text(const tt_blueprint *p, tt_text *out)
                 (long long)b->sequences, (long long)b->micro, (long long)b->accumulate, b->ranks,
                 (long long)plan->tokens_per_step);
     memory_text(p, out);
-    formats_text(p, out);
+    tt_autocast_text(&p->autocast, out);
     tt_human_bytes((double)plan->wire_bytes, size);
     tt_text_add(out, "Wire per step and rank (whatever accumulate is)\n");
     tt_text_add(out, "  collectives    %12lld\n", (long long)plan->wire_calls);

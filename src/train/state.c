@@ -159,6 +159,9 @@ static tt_code weights_from_masters(tt_trainer *t, tt_err *err)
         rc = tt_gather(t->world, &p->buckets, t->weights, p->act_bytes, err);
     }
     if (rc == TT_OK) {
+        rc = tt_wide_refresh(t, err);
+    }
+    if (rc == TT_OK) {
         tt_model_pack(t->model);
     }
     return rc;

@@ -194,6 +194,7 @@ tt_code tt_step(tt_trainer *t, const tt_request *request, tt_record *record, tt_
             TT_TRY(tt_gather(t->world, &print->buckets, t->weights,       /* theta <- all theta_r */
                              print->act_bytes, err));
         }
+        TT_TRY(tt_wide_refresh(t, err));                                  /* those kept in FP32   */
         tt_model_pack(t->model);                                          /* once, for all m      */
     }
 

@@ -53,6 +53,18 @@ double tt_inject_norm(double norm, double loss_scale, const tt_mistakes *mistake
  * alone goes on with the sum. Collective then. */
 tt_code tt_inject_sync(tt_trainer *t, const tt_mistakes *mistakes, tt_err *err);
 
+/* Which ranges of the flat vector have FP32 copies, and where they lie; free with tt_shard_free. */
+tt_code tt_wide_held(tt_shard *held, const tt_params *params, tt_err *err);
+/* TT_EUSER when there would be nothing to copy. */
+tt_code tt_wide_check(const tt_blueprint *print, tt_err *err);
+/* What the model is told: *ctx out, which must stay; the rest is borrowed. */
+tt_wide tt_wide_of(const tt_blueprint *print, tt_ctx *ctx, void *scratch, size_t bytes,
+                   float *weights);
+/* After the masters have changed: copies those of the shard, then gathers those of all. Collective. */
+tt_code tt_wide_refresh(tt_trainer *t, tt_err *err);
+/* Calls of that gather, where there are ranks to gather from. */
+int64_t tt_wide_calls(const tt_blueprint *print);
+
 /* Moves what an earlier run left in run.dir into a new folder below it (run.resume: never). Local. */
 tt_code tt_run_set_aside(const char *dir, tt_log *log, tt_err *err);
 

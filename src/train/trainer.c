@@ -121,6 +121,9 @@ static tt_code allocate(tt_trainer *t, tt_err *err)
     const size_t scratch = p->plan.bytes[TT_MEM_WORKSPACE];
     t->ctx = tt_kernels_ctx(&p->ops, &p->guarded, p->plan.threads,
                             tt_arena_take(&t->arena[TT_MEM_WORKSPACE], scratch), scratch);
+    t->wide_weights =
+        tt_arena_take(&t->arena[TT_MEM_WIDE], tt_bytes(p->params.wide, sizeof(float)));
+    t->wide = tt_wide_of(p, &t->wide_ctx, t->ctx.workspace, scratch, t->wide_weights);
     tt_batch_place(
         &t->batch, p->split.micro, p->shape.T,
         tt_arena_take(&t->arena[TT_MEM_BATCH], tt_batch_bytes(p->split.micro, p->shape.T)));
@@ -134,7 +137,7 @@ static tt_code allocate(tt_trainer *t, tt_err *err)
         goto out;
     }
     TT_TRY(tt_model_open(&t->model, &p->shape, &p->params, &t->ctx, t->weights, &t->gradient, fp8,
-                         p->split.micro, p->shape.T, &t->arena[TT_MEM_ACTIVATIONS],
+                         &t->wide, p->split.micro, p->shape.T, &t->arena[TT_MEM_ACTIVATIONS],
                          p->config.memory.pack_weights ? &t->arena[TT_MEM_PACKED] : NULL, err));
     TT_TRY(make_segments(t, err));
 out:
@@ -203,6 +206,9 @@ tt_code tt_trainer_open(tt_trainer *t, const tt_config *config, tt_world *world,
     TT_TRY(tt_agree(world, open_samplers(t, err), err));
     TT_TRY(tt_agree(world, allocate(t, err), err));
     TT_TRY(tt_agree(world, tt_kernels_self_test(&t->ctx, err), err));
+    if (t->wide.ctx != NULL) {
+        TT_TRY(tt_agree(world, tt_kernels_self_test(t->wide.ctx, err), err));
+    }
     TT_TRY(tt_agree(world, open_places(&t->print.config, err), err));
     TT_TRY(tt_state_begin(t, err));
     if (tt_scaler_is_missed(&t->print.config) && world->rank == 0) {

@@ -194,6 +194,55 @@ START_TEST(gathers_every_element)
 }
 END_TEST
 
+/* Some ranges of the vector, held one after another: begins and ends within buckets and pieces, whole
+ * buckets, none of some. Elements are marked by where they lie in the flat vector. */
+START_TEST(gathers_what_is_held)
+{
+    static tt_range range[] = {{3, 40}, {130, 131}, {990, 1100}, {1400, 1400}, {2000, 3500}};
+    static int64_t local[] = {0, 37, 38, 148, 148};
+    enum { HELD = 1648, RANGES = 5 };
+    const tt_shard held = {.count = RANGES, .range = range, .local = local, .elements = HELD};
+    ck_assert_int_eq(tt_shard_before(&held, 0), 0);
+    ck_assert_int_eq(tt_shard_before(&held, 130), 37);
+    ck_assert_int_eq(tt_shard_before(&held, 1000), 48);
+    ck_assert_int_eq(tt_shard_before(&held, N), HELD);
+    for (int i = 0; i < LIMITS; i++) {
+        int32_t array[HELD + 1];
+        tt_shard mine;
+        tt_err err;
+        make(limits[i]);
+        ck_assert(tt_all(tt_shard_make(&mine, &buckets, 1, W->rank, W->size, &err) == TT_OK));
+        memset(array, 0xff, sizeof array);
+        for (int k = 0; k < mine.count; k++) {
+            for (int64_t e = mine.range[k].first; e < mine.range[k].end; e++) {
+                const int64_t at = tt_shard_before(&held, e);
+                if (tt_shard_before(&held, e + 1) > at) {
+                    array[at] = (int32_t)e;
+                }
+            }
+        }
+        int wanted = 0, wrong = 0;
+        for (int b = 0; b < buckets.count; b++) {
+            wanted += tt_shard_before(&held, buckets.bucket[b].range.end) >
+                      tt_shard_before(&held, buckets.bucket[b].range.first);
+        }
+        const tt_wire before = W->wire;
+        ck_assert(tt_all(tt_gather_held(W, &buckets, &held, array, sizeof *array, &err) == TT_OK));
+        for (int k = 0; k < RANGES; k++) {
+            for (int64_t e = range[k].first; e < range[k].end; e++) {
+                wrong += array[local[k] + e - range[k].first] != e;
+            }
+        }
+        ck_assert(tt_all(wrong == 0 && array[HELD] == -1));
+        const bool alone = W->size == 1;
+        ck_assert(tt_all(W->wire.calls - before.calls == (alone ? 0 : wanted)));
+        ck_assert(tt_all(W->wire.bytes - before.bytes == (alone ? 0 : (int64_t)sizeof array - 4)));
+        tt_shard_free(&mine);
+        tt_buckets_free(&buckets);
+    }
+}
+END_TEST
+
 START_TEST(nothing_to_do)
 {
     tt_err err;
@@ -217,6 +266,7 @@ static Suite *make_suite(void)
     tcase_add_test(tests, integers_are_summed);
     tcase_add_test(tests, reduces_only_what_is_final);
     tcase_add_test(tests, gathers_every_element);
+    tcase_add_test(tests, gathers_what_is_held);
     tcase_add_test(tests, nothing_to_do);
     suite_add_tcase(suite, tests);
     return suite;

@@ -73,7 +73,8 @@ static inline void fixture_open_fp8(fixture *f, const tt_shape *shape, tt_format
     if (fp8 != NULL) {
         tt_config config;
         tt_config_preset(&config);
-        tt_fp8_make(&f->fp8, &config, shape);
+        const tt_autocast plain = {.compute = TT_E4M3, .storage = TT_BF16};
+        tt_fp8_make(&f->fp8, &config, &plain, shape);
         f->fp8.recipe = fp8->recipe;
         f->fp8.backward = fp8->backward;
         f->fp8.history = fp8->history;
@@ -122,7 +123,7 @@ static inline void fixture_open_fp8(fixture *f, const tt_shape *shape, tt_format
         f->sample[b] = 1000 + 17 * b;
     }
     ck_assert_int_eq(tt_model_open(&f->model, shape, &f->params, &f->ctx, f->weights,
-                                   backward ? GRAD(f->gradient) : NULL, used, B, T, &f->arena,
+                                   backward ? GRAD(f->gradient) : NULL, used, NULL, B, T, &f->arena,
                                    backward ? &f->packed : NULL, &err),
                      TT_OK);
     ck_assert_uint_eq(f->packed.used, packed);

@@ -149,7 +149,8 @@ START_TEST(half_is_kept)
     tt_config config;
     size_t bf16, kept;
     tt_config_preset(&config);
-    tt_fp8_make(&fp8, &config, &shape);
+    const tt_autocast plain = {.compute = TT_E4M3, .storage = TT_BF16};
+    tt_fp8_make(&fp8, &config, &plain, &shape);
     tt_model_activation_bytes(&shape, 4, 64, 2, true, NULL, &bf16);
     tt_model_activation_bytes(&shape, 4, 64, 2, true, &fp8, &kept);
     const size_t M = 4 * 64, row = M * 64;

@@ -437,8 +437,8 @@ START_TEST(activation_bytes_are_what_open_takes)
         ck_assert_int_eq(tt_arena_open(&arena, "test", planned, &err), TT_OK);
         tt_model *model = NULL;
         ck_assert_int_eq(tt_model_open(&model, &odd_shape, &f.params, &f.ctx, f.weights,
-                                       backward ? GRAD(f.gradient) : NULL, NULL, 3, 7, &arena, NULL,
-                                       &err),
+                                       backward ? GRAD(f.gradient) : NULL, NULL, NULL, 3, 7, &arena,
+                                       NULL, &err),
                          TT_OK);
         ck_assert_uint_eq(arena.used, planned);
         tt_model_close(model);

@@ -86,7 +86,7 @@ static void second_open(second *s, fixture *f, bool keep)
                                    tt_model_packed_bytes(&f->shape, &f->params, &f->ops), &err),
                      TT_OK);
     ck_assert_int_eq(tt_model_open(&s->model, &f->shape, &f->params, &f->ctx, f->weights,
-                                   GRAD(f->gradient), NULL, f->B, f->T, &s->arena,
+                                   GRAD(f->gradient), NULL, NULL, f->B, f->T, &s->arena,
                                    keep ? &s->packed : NULL, &err),
                      TT_OK);
 }

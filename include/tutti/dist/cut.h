@@ -40,17 +40,21 @@ tt_code tt_buckets_make(tt_buckets *buckets, const int64_t *stage_end, int stage
                         tt_err *err);
 void tt_buckets_free(tt_buckets *buckets);
 
-/* The ranges of the flat vector whose optimizer state a rank holds, and where in its local arrays.
- * zero 0: every bucket whole, local offset = flat offset. zero 1: its pieces, one after another. */
+/* Ranges of the flat vector that are held in arrays of their own, and where. As tt_shard_make makes it,
+ * what a rank holds of the optimizer's state: one range per bucket, zero 0: every bucket whole, local
+ * offset = flat offset; zero 1: its pieces, one after another. */
 typedef struct tt_shard {
     int count;
-    tt_range *range;  /* [count], one per bucket, may be empty, owned */
-    int64_t *local;   /* [count] offset of range[i].first in the rank's arrays, owned */
-    int64_t elements; /* length of the rank's arrays */
+    tt_range *range;  /* [count], ascending, may be empty, owned */
+    int64_t *local;   /* [count] offset of range[i].first in those arrays, ascending, owned */
+    int64_t elements; /* length of those arrays */
 } tt_shard;
 
 tt_code tt_shard_make(tt_shard *shard, const tt_buckets *buckets, int zero, int rank, int ranks,
                       tt_err *err);
 void tt_shard_free(tt_shard *shard);
+
+/* How many elements of the shard come before element `flat` of the flat vector. */
+int64_t tt_shard_before(const tt_shard *shard, int64_t flat);
 
 #endif

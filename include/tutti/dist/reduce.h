@@ -37,5 +37,9 @@ tt_code tt_reduce_finish(tt_reduce *reduce, tt_err *err);
  * all hold all. One MPI_Allgatherv per bucket. Collective. */
 tt_code tt_gather(tt_world *world, const tt_buckets *buckets, void *vector, size_t size,
                   tt_err *err);
+/* The same of an array that holds only some ranges of the flat vector, one after another: of each bucket
+ * what is held of it, no call where that is nothing. Collective. */
+tt_code tt_gather_held(tt_world *world, const tt_buckets *buckets, const tt_shard *held,
+                       void *array, size_t size, tt_err *err);
 
 #endif

@@ -7,7 +7,8 @@
  *
  * What backward needs of a block is kept as E4M3 codes, a byte an element where BF16 keeps two: of
  * the inputs of products the very numbers that forward used; of the stream before a norm and of the
- * input of GELU, which forward uses unrounded, the nearest.
+ * input of GELU, which forward uses unrounded, the nearest. What an operation that precision.fp32_ops
+ * has moved up to FP32 reads is neither rounded nor coded.
  *
  * Scales. A weight matrix has one scale, of its largest magnitude, made when the weights change. For
  * the rest it is the recipe's to say:
@@ -33,12 +34,14 @@
 
 #include "tutti/base/options.h"
 #include "tutti/base/text.h"
+#include "tutti/model/autocast.h"
 #include "tutti/model/params.h"
 #include "tutti/numerics/format.h"
 
 typedef enum tt_recipe { TT_FP8_CURRENT, TT_FP8_DELAYED, TT_FP8_MXFP8 } tt_recipe;
 
 typedef struct tt_fp8 {
+    tt_autocast autocast; /* which operations are up, and take no part */
     tt_recipe recipe;
     tt_format backward; /* of the gradients that enter products: TT_BF16, as they are, or TT_E5M2 */
     int margin;
@@ -48,8 +51,9 @@ typedef struct tt_fp8 {
     float *past; /* [history, sites] borrowed: those of earlier steps; 0: none */
 } tt_fp8;
 
-/* From the configuration, without memory. */
-void tt_fp8_make(tt_fp8 *fp8, const tt_config *config, const tt_shape *shape);
+/* From the configuration and its table, without memory. */
+void tt_fp8_make(tt_fp8 *fp8, const tt_config *config, const tt_autocast *autocast,
+                 const tt_shape *shape);
 
 /* Bytes of amax and past, which follow each other. */
 size_t tt_fp8_bytes(const tt_fp8 *fp8);

@@ -24,6 +24,7 @@
 #include "tutti/base/memory.h"
 #include "tutti/base/status.h"
 #include "tutti/kernels/kernels.h"
+#include "tutti/model/autocast.h"
 #include "tutti/model/fp8.h"
 #include "tutti/model/params.h"
 
@@ -42,7 +43,18 @@ typedef struct tt_model tt_model;
  * stage. */
 size_t tt_model_activation_bytes(const tt_shape *shape, int64_t B, int64_t T, size_t act_bytes,
                                  bool backward, const tt_fp8 *fp8, size_t *kept);
-/* Bytes of the packed forms of all matrices that matmuls read; 0: these kernels have none. */
+/* Marks the matrices of operations that are up and, where act is narrower than FP32, gives each its place
+ * in an array of FP32 copies, params->wide elements long. Before what follows here. */
+void tt_model_place_wide(tt_params *params, const tt_shape *shape, const tt_autocast *autocast);
+
+/* What operations that are up run in, beside the model's context and weights. */
+typedef struct tt_wide {
+    tt_autocast autocast;
+    tt_ctx *ctx;          /* of a wide selection (kernels/wide.h), borrowed */
+    const float *weights; /* [params->wide] unrounded, borrowed; NULL: act is FP32 */
+} tt_wide;
+
+/* Bytes of the packed forms of the matrices that matmuls read; 0: these kernels have none. */
 size_t tt_model_packed_bytes(const tt_shape *shape, const tt_params *params, const tt_ops *ops);
 /* Scratch extents for tt_kernels_workspace; packed: the model will keep weights packed. */
 tt_extents tt_model_extents(const tt_shape *shape, int64_t B, int64_t T, bool packed);
@@ -52,13 +64,13 @@ tt_extents tt_model_extents(const tt_shape *shape, int64_t B, int64_t T, bool pa
 double tt_model_flops_per_token(const tt_shape *shape, const tt_params *params);
 
 /* weights[N] act, borrowed, and in FP8 rounded in place by tt_model_pack; gradient[N], with
- * lost[params->count], borrowed, NULL for evaluation only;
- * ctx borrowed; activations are taken from arena. With `packed`, an arena too, packed forms are kept
- * and taken from it, and tt_model_pack comes before the first pass; NULL: each matmul packs for
- * itself. fp8 is borrowed; NULL: the format is not FP8. */
+ * lost[params->count], borrowed, NULL for evaluation only; ctx borrowed; activations are taken from
+ * arena. With `packed`, an arena too, packed forms are kept and taken from it, and tt_model_pack comes
+ * before the first pass; NULL: each matmul packs for itself. fp8 is borrowed; NULL: the format is not
+ * FP8. `wide` is copied; NULL: no operation is up. */
 tt_code tt_model_open(tt_model **model, const tt_shape *shape, const tt_params *params, tt_ctx *ctx,
-                      void *weights, const tt_grad *gradient, tt_fp8 *fp8, int64_t B, int64_t T,
-                      tt_arena *arena, tt_arena *packed, tt_err *err);
+                      void *weights, const tt_grad *gradient, tt_fp8 *fp8, const tt_wide *wide,
+                      int64_t B, int64_t T, tt_arena *arena, tt_arena *packed, tt_err *err);
 void tt_model_close(tt_model *model);
 
 /* Makes of the weights as they are now what the matmuls read: in FP8 rounds them, then packs those that

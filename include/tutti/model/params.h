@@ -63,6 +63,8 @@ typedef struct tt_param {
     bool decay; /* weight decay applies: matrices only */
     tt_role role;
     int stage;
+    bool up;      /* a matrix that matmuls multiply in FP32 (model/autocast.h) */
+    int64_t wide; /* then, where its FP32 copy lies in the array of such; -1: it has none */
 } tt_param;
 
 typedef struct tt_params {
@@ -70,6 +72,7 @@ typedef struct tt_params {
     tt_param *param;    /* [count], owned */
     int64_t total;      /* N with gaps: length of the flat vector, multiple of 64 */
     int64_t trained;    /* N without gaps */
+    int64_t wide;       /* length of the array of FP32 copies */
     int stages;         /* L + 2 */
     int64_t *stage_end; /* [stages], owned */
 } tt_params;
@@ -77,6 +80,9 @@ typedef struct tt_params {
 tt_code tt_params_make(tt_params *params, const tt_shape *shape, tt_err *err);
 void tt_params_free(tt_params *params);
 const tt_param *tt_params_find(const tt_params *params, const char *name); /* NULL: none */
+
+/* Elements of the flat vector from the parameter to where the next may begin. */
+int64_t tt_params_room(const tt_param *param);
 
 /* The parameter of this role in this stage; NULL: the stage has none. The head of a tied model is
  * wte, although that row belongs to stage 0. */

@@ -14,10 +14,11 @@
 
 typedef struct tt_infer {
     tt_blueprint print;
-    tt_ctx ctx;
+    tt_ctx ctx, wide_ctx;
     tt_tokenizer tokenizer;
     tt_arena arena;
     void *weights;   /* [N] act */
+    float *wide;     /* [params.wide] FP32 copies of matrices (precision.fp32_ops) */
     tt_model *model; /* for B sequences of T = context tokens */
     int64_t B;
 } tt_infer;

@@ -15,12 +15,15 @@
 #include "tutti/data/batch.h"
 #include "tutti/dist/cut.h"
 #include "tutti/kernels/kernels.h"
+#include "tutti/kernels/wide.h"
+#include "tutti/model/autocast.h"
 #include "tutti/model/fp8.h"
 #include "tutti/model/params.h"
 
 /* The components of memory, in the order in which they are printed. */
 typedef enum tt_component {
     TT_MEM_WEIGHTS,     /* act, whole vector */
+    TT_MEM_WIDE,        /* FP32 copies of the matrices that precision.fp32_ops moves up */
     TT_MEM_PACKED,      /* the matrices again, as the matmuls read them */
     TT_MEM_GRADIENTS,   /* FP32, or fixed point in exact mode, whole vector */
     TT_MEM_OPTIMIZER,   /* masters, FP32 m and v of the rank's shard */
@@ -58,7 +61,10 @@ typedef struct tt_blueprint {
     tt_shard shard; /* what the rank's optimizer holds */
     tt_shard cut;   /* the rank's pieces, whatever the ZeRO stage: for sums and saving */
     tt_ops ops, guarded;
-    tt_fp8 fp8; /* no sites: the format is another */
+    tt_autocast autocast;
+    tt_wide_ops wide_ops; /* where autocast.up is not 0 */
+    tt_shard wide;        /* of which matrices there are FP32 copies; none: count 0 */
+    tt_fp8 fp8;           /* no sites: the format is another */
     tt_master_kind master;
     bool stochastic; /* how weights without a master are rounded */
     size_t act_bytes;

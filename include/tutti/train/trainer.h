@@ -1,8 +1,9 @@
 /* trainer.h: everything a run holds, from start-up to the last step.
  *
  * Invariant: between steps, weights[] on every rank are the rounded masters (masters.h says which
- * there are), the model's packed forms are those of weights[], and (config, tensors, progress)
- * determine all later steps; that is what the state table (state.h) saves.
+ * there are), wide_weights[] the masters themselves, the model's packed forms are those of weights[],
+ * and (config, tensors, progress) determine all later steps; that is what the state table (state.h)
+ * saves.
  *
  * Reads the configuration and the token files; next: train/step.h. */
 #ifndef TUTTI_TRAIN_TRAINER_H
@@ -46,6 +47,9 @@ typedef struct tt_trainer {
     tt_ctx ctx;
     tt_arena arena[TT_MEM_COMPONENTS];
     void *weights;       /* [N] act */
+    float *wide_weights; /* [params.wide] masters of matrices that FP32 operations read */
+    tt_ctx wide_ctx;     /* those operations run in it */
+    tt_wide wide;        /* what the model is told of them */
     tt_grad gradient;    /* [N] un-normalised sum times seed; lost: [params.count] */
     float seed;          /* of the last step's backward, from the loss scale (optim/scaler.h) */
     tt_fixed point;      /* of fixed-point gradients, made anew for each seed */
