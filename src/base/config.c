@@ -1,8 +1,8 @@
 /* config.c: YAML text and overrides into a tt_config.
  *
- * The file is two levels: sections, then keys with one plain value or one list of words each. libyaml gives a stream of
- * events; this reader asks for the one event that may come next and refuses all others where they
- * stand, so hostile nesting, anchors and aliases never build anything.
+ * The file is two levels: sections, then keys with one plain value, or one list of words, each. libyaml
+ * gives a stream of events; this reader asks for the one event that may come next and refuses all
+ * others where they stand, so hostile nesting, anchors and aliases never build anything.
  *
  * Owns nothing after it returns. Reads a file, writes tt_config; next: option_value.c. */
 #include <stdlib.h>

@@ -247,6 +247,10 @@ const tt_param *tt_apply_matrix(const tt_params *params, const tt_apply *a, int 
 /* In the order of the flat vector, so that what lies side by side there does here. */
 void tt_model_place_wide(tt_params *params, const tt_shape *shape, const tt_autocast *autocast)
 {
+    for (int i = 0; i < params->count; i++) {
+        params->param[i].up = false;
+        params->param[i].wide = -1;
+    }
     for (int stage = 0; stage < params->stages; stage++) {
         const tt_program *program = tt_stage_program(shape->L, stage);
         for (int i = 0; i < program->length; i++) {

@@ -146,6 +146,10 @@ START_TEST(names_that_change_nothing)
     const tt_record full = first_step("fp32", "[]"), named = first_step("fp32", "[qkv, head]");
     ck_assert(everywhere(same.loss == plain.loss && same.grad_norm == plain.grad_norm));
     ck_assert(everywhere(named.loss == full.loss && named.grad_norm == full.grad_norm));
+    /* In FP8 without FP8 forward is BF16's. */
+    const char *blocks = "[qkv, attention, proj, fc, down]";
+    const tt_record fp8 = first_step("fp8", blocks), bf16 = first_step("bf16", blocks);
+    ck_assert(everywhere(fp8.loss == bf16.loss && fp8.loss != plain.loss));
     ck_assert(everywhere(head.loss != plain.loss && head.loss != full.loss));
     ck_assert_msg(everywhere(apart(head.loss, full.loss) < 1e-4), "%.9g, %.9g", head.loss,
                   full.loss);

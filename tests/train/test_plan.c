@@ -172,6 +172,34 @@ START_TEST(bytes_of_the_optimizer)
 }
 END_TEST
 
+/* FP32 copies of the matrices, of whose masters there must be some; packed forms of the others alone. */
+START_TEST(bytes_of_fp32_ops)
+{
+    tt_config config = tiny_config("wide");
+    tt_blueprint plain, p;
+    tt_err err = {TT_OK, ""};
+    set(&config, "precision.compute", "bf16");
+    must(tt_blueprint_make(&plain, &config, 257, 1, 2, 1, NULL, &err_));
+    set(&config, "precision.fp32_ops", "[down, head]");
+    must(tt_blueprint_make(&p, &config, 257, 1, 2, 1, NULL, &err_));
+    ck_assert_int_eq(p.params.wide, 2 * 224 + 2592); /* 21 x 10 and 257 x 10, to multiples of 32 */
+    ck_assert_uint_eq(plain.plan.bytes[TT_MEM_WIDE], 0);
+    ck_assert_uint_eq(p.plan.bytes[TT_MEM_WIDE], tt_arena_cost(4 * (2 * 224 + 2592)));
+    ck_assert_uint_lt(p.plan.bytes[TT_MEM_PACKED], plain.plan.bytes[TT_MEM_PACKED]);
+    ck_assert_int_eq(p.plan.wire_bytes - plain.plan.wire_bytes, 4 * (2 * 224 + 2592));
+    ck_assert_int_eq(p.plan.wire_calls - plain.plan.wire_calls, 1);
+    tt_blueprint_free(&p);
+    tt_blueprint_free(&plain);
+    set(&config, "precision.master", "none");
+    ck_assert_int_eq(tt_blueprint_make(&p, &config, 257, 1, 2, 1, NULL, &err), TT_EUSER);
+    ck_assert_msg(strstr(err.text, "[down,head] multiply by FP32 weights") != NULL, "%s", err.text);
+    tt_blueprint_free(&p);                                   /* harmless */
+    set(&config, "precision.fp32_ops", "[attention, loss]"); /* these have no weights */
+    must(tt_blueprint_make(&p, &config, 257, 1, 2, 1, NULL, &err_));
+    tt_blueprint_free(&p);
+}
+END_TEST
+
 static const struct {
     const char *key, *value, *isa, *words;
 } mistakes[] = {
@@ -268,6 +296,7 @@ static Suite *make_suite(void)
     tcase_add_test(tests, numbers_by_hand);
     tcase_add_test(tests, configuration_is_filled_in);
     tcase_add_test(tests, bytes_of_the_optimizer);
+    tcase_add_test(tests, bytes_of_fp32_ops);
     tcase_add_loop_test(tests, ranks_share_the_optimizer, 0, 6);
     tcase_add_loop_test(tests, mistakes_are_named_and_leave_nothing, 0, MISTAKES);
     tcase_add_test(tests, trainer_that_cannot_open_holds_nothing);

@@ -43,8 +43,8 @@ typedef struct tt_model tt_model;
  * stage. */
 size_t tt_model_activation_bytes(const tt_shape *shape, int64_t B, int64_t T, size_t act_bytes,
                                  bool backward, const tt_fp8 *fp8, size_t *kept);
-/* Marks the matrices of operations that are up and, where act is narrower than FP32, gives each its place
- * in an array of FP32 copies, params->wide elements long. Before what follows here. */
+/* Marks the matrices of operations that are up and, where act is narrower than FP32, gives each its
+ * place in an array of FP32 copies, params->wide elements long. Before what follows here. */
 void tt_model_place_wide(tt_params *params, const tt_shape *shape, const tt_autocast *autocast);
 
 /* What operations that are up run in, beside the model's context and weights. */
