@@ -64,6 +64,41 @@ void tt_autocast_make(tt_autocast *a, const tt_config *config, const tt_ops *ops
     a->up = a->compute == TT_FP32 ? 0 : rows_of(config->precision.fp32_ops) & products;
 }
 
+/* Why the row does not run in FP32 even if it is named; NULL: it does. */
+static const char *obstacle(const tt_autocast *a, tt_op_row row)
+{
+    const bool narrow = a->storage != TT_FP32;
+    switch (row) {
+    case TT_ROW_EMBED:
+        return narrow ? "it copies weights into the residual stream, which is stored in the "
+                        "compute format"
+                      : NULL;
+    case TT_ROW_RESIDUAL:
+        return narrow ? "it adds in fp32, to a stream that is stored in the compute format" : NULL;
+    case TT_ROW_WEIGHT_GRADIENTS:
+    case TT_ROW_REDUCTION:
+        return a->exact ? "with run.exact it adds in 64-bit fixed point, or the order would matter"
+                        : NULL;
+    default:
+        return NULL;
+    }
+}
+
+tt_code tt_autocast_check(const tt_autocast *a, const tt_config *config, tt_err *err)
+{
+    const uint32_t named = rows_of(config->precision.fp32_ops);
+    for (tt_op_row row = 0; row < TT_ROWS; row++) {
+        const char *why = named >> row & 1 ? obstacle(a, row) : NULL;
+        if (why != NULL) {
+            return tt_fail(err, TT_EUSER,
+                           "precision.fp32_ops: %s cannot be moved to fp32: %s; of the products "
+                           "qkv, attention, proj, fc, down and head each can.",
+                           tt_op_row_names[row], why);
+        }
+    }
+    return TT_OK;
+}
+
 bool tt_autocast_e4m3(const tt_autocast *a, tt_op_row row)
 {
     const uint32_t blocks = products & ~(1u << TT_ROW_HEAD);
@@ -73,6 +108,23 @@ bool tt_autocast_e4m3(const tt_autocast *a, tt_op_row row)
 static const char *name_of(tt_format format)
 {
     return tt_formats[format].name;
+}
+
+#define PROBABILITIES "probabilities enter the products in "
+#define OUTPUT "; backward reads what it wrote as proj does: "
+static const char *attention_note(const tt_autocast *a)
+{
+    static const char *const notes[][3] = {
+        {PROBABILITIES "fp32", PROBABILITIES "fp32" OUTPUT "fp8_e4m3",
+         PROBABILITIES "fp32" OUTPUT "bf16"},
+        {PROBABILITIES "bf16", PROBABILITIES "bf16" OUTPUT "fp8_e4m3",
+         PROBABILITIES "bf16" OUTPUT "bf16"},
+        {PROBABILITIES "tf32"}};
+    const bool up = tt_autocast_up(a, TT_ROW_ATTENTION);
+    const tt_format weights = up ? TT_FP32 : a->probabilities;
+    const bool coded = tt_autocast_e4m3(a, TT_ROW_PROJ);
+    const bool differs = coded != tt_autocast_e4m3(a, TT_ROW_ATTENTION);
+    return notes[weights == TT_BF16 ? 1 : weights == TT_TF32 ? 2 : 0][!differs ? 0 : coded ? 1 : 2];
 }
 
 /* qkv, attention, proj, fc, down, head. */
@@ -95,10 +147,7 @@ static void fill_product(const tt_autocast *a, tt_op_row row, tt_autocast_cells 
     }
     c->gradient_out = act;
     if (!matrix) {
-        const tt_format weights = up ? TT_FP32 : a->probabilities;
-        c->note = weights == TT_BF16   ? "probabilities enter the products in bf16"
-                  : weights == TT_TF32 ? "probabilities enter the products in tf32"
-                                       : "probabilities enter the products in fp32";
+        c->note = attention_note(a);
     }
 }
 

@@ -113,6 +113,7 @@ tt_code tt_blueprint_make(tt_blueprint *p, const tt_config *config, int64_t data
     TT_TRY(tt_kernels_select(&p->ops, &p->guarded, compute, isa, err));
     p->act_bytes = tt_formats[p->ops.format].bytes;
     tt_autocast_make(&p->autocast, &p->config, &p->ops, p->master);
+    TT_TRY(tt_autocast_check(&p->autocast, &p->config, err));
     tt_model_place_wide(&p->params, &p->shape, &p->autocast);
     TT_TRY(tt_wide_check(p, err));
     TT_TRY(tt_wide_held(&p->wide, &p->params, err));

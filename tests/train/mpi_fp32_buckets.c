@@ -1,5 +1,5 @@
-/* mpi_fp32_buckets.c: FP32 copies of weights (precision.fp32_ops) where a bucket or a rank's piece ends in
- * the middle of a matrix, so that a copy comes together from several ranks and calls. */
+/* mpi_fp32_buckets.c: FP32 copies of weights (precision.fp32_ops) where a bucket or a rank's piece ends
+ * in the middle of a matrix, so that a copy comes together from several ranks and calls. */
 #define TT_MPI_TEST
 #include "train_test.h"
 

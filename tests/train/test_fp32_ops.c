@@ -227,17 +227,27 @@ START_TEST(another_list_is_refused)
 }
 END_TEST
 
-/* Without masters there are no FP32 weights to multiply. */
-START_TEST(no_masters_no_fp32_weights)
+/* What cannot run in FP32 is refused with its reason. */
+START_TEST(refused_with_the_reason)
 {
-    tt_config config = cast_config("none", "bf16", "[fc, head]");
-    tt_blueprint p;
-    tt_err err = {TT_OK, ""};
-    set(&config, "precision.master", "none");
-    ck_assert_int_eq(tt_blueprint_make(&p, &config, 257, 0, 1, 1, NULL, &err), TT_EUSER);
-    ck_assert_msg(strstr(err.text, "precision.fp32_ops") != NULL &&
-                      strstr(err.text, "precision.master") != NULL,
-                  "%s", err.text);
+    static const struct {
+        const char *ops, *master, *exact, *words;
+    } bad[] = {{"[fc, head]", "none", "false", "precision.master is none"},
+               {"[norm, embed]", "fp32", "false", "embed cannot be moved to fp32"},
+               {"[residual]", "fp32", "false", "stored in the compute format"},
+               {"[head, reduction]", "fp32", "true", "reduction cannot be moved to fp32"},
+               {"[weight_gradients]", "fp32", "true", "fixed point"}};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        tt_config config = cast_config("none", "bf16", bad[i].ops);
+        tt_blueprint p;
+        tt_err err = {TT_OK, ""};
+        set(&config, "precision.master", "%s", bad[i].master);
+        set(&config, "run.exact", "%s", bad[i].exact);
+        ck_assert_int_eq(tt_blueprint_make(&p, &config, 257, 0, 1, 1, NULL, &err), TT_EUSER);
+        ck_assert_msg(strstr(err.text, "precision.fp32_ops: ") != NULL &&
+                          strstr(err.text, bad[i].words) != NULL,
+                      "%s", err.text);
+    }
 }
 END_TEST
 
@@ -254,7 +264,7 @@ static Suite *make_suite(void)
     tcase_add_loop_test(tests, resumed_is_uninterrupted, 0, SHAPES);
     tcase_add_loop_test(tests, read_is_as_trained, 0, SHAPES);
     tcase_add_test(tests, another_list_is_refused);
-    tcase_add_test(tests, no_masters_no_fp32_weights);
+    tcase_add_test(tests, refused_with_the_reason);
     suite_add_tcase(suite, tests);
     return suite;
 }

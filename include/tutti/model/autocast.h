@@ -3,11 +3,12 @@
  * precision.compute says what products read; precision.fp32_ops moves single operations up to FP32.
  * An operation that is up reads act as it is stored, without rounding it further (to E4M3, to TF32),
  * multiplies it by the FP32 weights, not their rounded copy, in FP32 throughout, and rounds what it
- * writes once, to act; backward likewise. Norms, softmax, GELU, residuals, loss, sums, reduction and
- * optimizer are FP32 in any case: naming them changes nothing.
+ * writes once, to act; backward likewise. Norms, softmax, GELU, loss and optimizer compute in FP32 in
+ * any case, as do sums and reduction unless run.exact adds in fixed point: naming them changes nothing.
+ * What cannot be moved is refused.
  *
  * The applications of the model's programs name their rows, so the table and what runs are one: the
- * model asks tt_autocast_up, the plan prints tt_autocast_cells. Vectors (biases, gains) are read as act,
+ * model asks tt_autocast_up, the plan prints tt_autocast_row. Vectors (biases, gains) are read as act,
  * also by an operation that is up.
  *
  * Memory: plain values. Reads tt_config and the kernels' table; next: model/model.h, train/plan.h. */
@@ -18,6 +19,7 @@
 #include <stdint.h>
 
 #include "tutti/base/options.h"
+#include "tutti/base/status.h"
 #include "tutti/base/text.h"
 #include "tutti/kernels/kernels.h"
 #include "tutti/model/params.h"
@@ -55,6 +57,10 @@ typedef struct tt_autocast {
 /* The table of a configuration that runs on `ops`. `master`: what the optimizer keeps. */
 void tt_autocast_make(tt_autocast *autocast, const tt_config *config, const tt_ops *ops,
                       tt_master_kind master);
+
+/* TT_EUSER when fp32_ops names a row that is not FP32 and cannot be moved, with the reason: what stores
+ * the stream, where that is narrower; sums in fixed point. */
+tt_code tt_autocast_check(const tt_autocast *autocast, const tt_config *config, tt_err *err);
 
 /* Does the row run in FP32 because fp32_ops says so? */
 static inline bool tt_autocast_up(const tt_autocast *autocast, tt_op_row row)
