@@ -56,11 +56,11 @@ void tt_autocast_make(tt_autocast *a, const tt_config *config, const tt_ops *ops
         .compute = fp8 ? TT_E4M3 : (tt_format)tt_format_find(config->precision.compute),
         .storage = ops->format,
         .backward = e5m2 ? TT_E5M2 : ops->format,
+        .probabilities = ops->probabilities,
         .master = master,
         .stochastic = strcmp(config->precision.rounding, "stochastic") == 0,
         .exact = config->run.exact,
     };
-    a->probabilities = a->compute == TT_TF32 ? TT_TF32 : ops->probabilities;
     a->up = a->compute == TT_FP32 ? 0 : rows_of(config->precision.fp32_ops) & products;
 }
 
