@@ -6,7 +6,8 @@
  *
  * and the first element, in the order of file A, whose bits differ.
  *
- * A NaN or infinity that differs makes both measures infinite: it must not hide.
+ * A NaN or infinity that differs makes both measures infinite: it must not hide. So does what a number
+ * format keeps beside weights and moments (fp8/amax) and only one of the files has.
  *
  * Owns two buffers while it works. Reads two files; next: cli/checkpoint.c. */
 #include <inttypes.h>
@@ -156,6 +157,33 @@ static bool compared(const tt_entry *entry)
            !tt_is_group_digest(entry->path);
 }
 
+/* Weights, gradients and moments must be in both files. What else there is depends on the number format
+ * of a run. */
+static bool in_both(const tt_entry *entry)
+{
+    static const char *const groups[] = {"params", "grads", "adam_m", "adam_v"};
+    const size_t length = tt_group_length(entry->path);
+    for (size_t i = 0; i < sizeof groups / sizeof groups[0]; i++) {
+        if (strlen(groups[i]) == length && memcmp(groups[i], entry->path, length) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* An entry that only one of the files has, the first of them or the second. */
+static void measure_lone(const tt_entry *entry, int owner, measure *m)
+{
+    m->different = tt_entry_is_tensor(entry) ? entry->count : 1;
+    m->gap = m->gap2 = (double)INFINITY;
+    if (m->first->path[0] == '\0') {
+        note_first(m->first, entry, 0);
+        m->first->dims = 0;
+        snprintf(m->first->value[owner], sizeof m->first->value[owner], "there");
+        snprintf(m->first->value[1 - owner], sizeof m->first->value[0], "missing");
+    }
+}
+
 /* Everything compared in `a` must be in `b` with the same type and shape. */
 static tt_code match(const side *a, const side *b, tt_err *err)
 {
@@ -167,6 +195,9 @@ static tt_code match(const side *a, const side *b, tt_err *err)
             continue;
         }
         int at = tt_catalog_find(&b->catalog, x->path, &hint);
+        if (at < 0 && !in_both(x)) {
+            continue;
+        }
         if (at < 0) {
             return tt_fail(err, TT_EUSER, "files do not compare: %s is in %s and not in %s",
                            x->path, a->path, b->path);
@@ -238,18 +269,28 @@ tt_code tt_ckpt_diff(const char *a, const char *b, bool *identical, tt_group_dif
         rc = err->code;
         goto out;
     }
-    for (int i = 0; i < one.catalog.count; i++) {
-        const tt_entry *entry = &one.catalog.entry[i];
-        measure m = {.first = first};
-        if (!compared(entry)) {
-            continue;
-        }
-        TT_TRY(tt_entry_is_tensor(entry) ? measure_tensor(&one, &two, entry, &m, err)
-                                         : measure_scalar(&one, &two, entry, &m, err));
-        *identical = *identical && m.different == 0;
-        int at = find_group(entry->path, group, room, groups);
-        if (at < room) {
-            add_to_group(&group[at], &norm[at], entry->path, &m);
+    for (int owner = 0; owner < 2; owner++) {
+        const tt_catalog *mine = owner == 0 ? &one.catalog : &two.catalog;
+        const tt_catalog *other = owner == 0 ? &two.catalog : &one.catalog;
+        int hint = 0;
+        for (int i = 0; i < mine->count; i++) {
+            const tt_entry *entry = &mine->entry[i];
+            measure m = {.first = first};
+            const bool lone = tt_catalog_find(other, entry->path, &hint) < 0;
+            if (!compared(entry) || (owner == 1 && !lone)) {
+                continue; /* what both have has been measured */
+            }
+            if (lone) {
+                measure_lone(entry, owner, &m);
+            } else {
+                TT_TRY(tt_entry_is_tensor(entry) ? measure_tensor(&one, &two, entry, &m, err)
+                                                 : measure_scalar(&one, &two, entry, &m, err));
+            }
+            *identical = *identical && m.different == 0;
+            int at = find_group(entry->path, group, room, groups);
+            if (at < room) {
+                add_to_group(&group[at], &norm[at], entry->path, &m);
+            }
         }
     }
     for (int i = 0; i < *groups; i++) {

@@ -125,19 +125,24 @@ typedef struct pair {
     float a[4], b[6];
     int64_t step;
     double scale;
+    bool coded; /* with what FP8 keeps */
 } pair;
 
 static const pair base = {.a = {1, 2, -4, 0}, .b = {0.5f, 0, 0, 0, 0, 3}, .step = 7, .scale = 2};
 
 static void save_pair(const char *name, pair p)
 {
-    tt_piece piece[2] = {{.count = 4, .data = p.a}, {.count = 6, .data = p.b}};
-    tt_tensor_row row[2] = {
+    float amax[3] = {1, 2, 3};
+    tt_piece piece[3] = {
+        {.count = 4, .data = p.a}, {.count = 6, .data = p.b}, {.count = 3, .data = amax}};
+    tt_tensor_row row[3] = {
         {.name = "params/a", .dims = 1, .dim = {4}, .pieces = 1, .piece = &piece[0]},
-        {.name = "params/b", .dims = 2, .dim = {2, 3}, .pieces = 1, .piece = &piece[1]}};
+        {.name = "params/b", .dims = 2, .dim = {2, 3}, .pieces = 1, .piece = &piece[1]},
+        {.name = "fp8/amax", .dims = 1, .dim = {3}, .pieces = 1, .piece = &piece[2]}};
     tt_scalar_row scalar[2] = {{.name = "step", .i64 = &p.step},
                                {.name = "scale", .f64 = &p.scale}};
-    tt_state state = {.tensors = 2, .scalars = 2, .tensor = row, .scalar = scalar, .config = name};
+    tt_state state = {
+        .tensors = p.coded ? 3 : 2, .scalars = 2, .tensor = row, .scalar = scalar, .config = name};
     tt_code rc = tt_ckpt_save(NULL, in_folder(&dir, name), &state, NULL, 0, &err);
     ck_assert_msg(rc == TT_OK, "%s", err.text);
 }
@@ -279,6 +284,38 @@ START_TEST(diff_with_little_room)
 }
 END_TEST
 
+/* What a number format keeps and one file lacks is a difference, whichever file lacks it; the rest is
+ * measured as ever. */
+START_TEST(diff_of_formats)
+{
+    for (int owner = 0; owner < 2; owner++) {
+        char a[640];
+        tt_group_diff g[4];
+        tt_first_diff first;
+        bool same = true;
+        int groups = 0;
+        pair p[2] = {base, base};
+        p[owner].coded = true;
+        save_pair("a.h5", p[0]);
+        save_pair("b.h5", p[1]);
+        snprintf(a, sizeof a, "%s", in_folder(&dir, "a.h5"));
+        ck_assert_int_eq(
+            tt_ckpt_diff(a, in_folder(&dir, "b.h5"), &same, g, 4, &groups, &first, &err), TT_OK);
+        ck_assert(!same);
+        ck_assert_int_eq(groups, 3);
+        for (int i = 0; i < groups; i++) {
+            const bool fp8 = strcmp(g[i].group, "fp8") == 0;
+            ck_assert_int_eq(g[i].different, fp8 ? 3 : 0);
+            ck_assert(fp8 ? isinf(g[i].largest) && isinf(g[i].l2) : g[i].l2 == 0);
+        }
+        ck_assert_str_eq(first.path, "fp8/amax");
+        ck_assert_int_eq(first.dims, 0);
+        ck_assert_str_eq(first.value[owner], "there");
+        ck_assert_str_eq(first.value[1 - owner], "missing");
+    }
+}
+END_TEST
+
 START_TEST(files_that_do_not_compare)
 {
     char a[640], b[640];
@@ -318,6 +355,7 @@ static Suite *make_suite(void)
     tcase_add_test(tc, diff_measures);
     tcase_add_test(tc, diff_of_awkward_values);
     tcase_add_test(tc, diff_with_little_room);
+    tcase_add_test(tc, diff_of_formats);
     tcase_add_test(tc, files_that_do_not_compare);
     suite_add_tcase(suite, tc);
     return suite;

@@ -123,7 +123,7 @@ tt_code tt_ckpt_info(const char *path, tt_text *out, tt_err *err);   /* aligned 
 tt_code tt_ckpt_verify(const char *path, tt_text *out, tt_err *err); /* recomputes every digest */
 
 typedef struct tt_group_diff {
-    char group[32];  /* "params", "adam_m", "adam_v", "grads", "state" */
+    char group[32];  /* "params", "adam_m", "adam_v", "grads", "fp8", "state" */
     double largest;  /* largest over tensors of max|a-b| / max(|a|, |b|), maxima over the tensor */
     char tensor[96]; /* where, "" when nothing differs */
     double l2;       /* ||a-b|| / ||b|| over the whole group */
@@ -140,8 +140,9 @@ typedef struct tt_first_diff {
 
 /* Compares two files; *identical when every tensor and scalar is bit-identical, otherwise *first says
  * where they part. Texts are not compared, and digests follow from the rest. A NaN or infinity that
- * differs makes `largest` and `l2` infinite. Files with different tensors or shapes are TT_EUSER naming
- * the first. group[room] gets the first `room` groups. */
+ * differs makes `largest` and `l2` infinite; so does what a number format keeps (fp8/amax) and one file
+ * lacks: *first then says "there" and "missing". Files with different weights, moments or shapes are
+ * TT_EUSER naming the first. group[room] gets the first `room` groups. */
 tt_code tt_ckpt_diff(const char *a, const char *b, bool *identical, tt_group_diff *group, int room,
                      int *groups, tt_first_diff *first, tt_err *err);
 
