@@ -3,8 +3,8 @@
  * The bodies in generic/ are written once. A file that includes them first defines TT_ACT_BF16,
  * TT_ACT_FP16, TT_ACT_FP32 or TT_ACT_TF32 and gets a table for that format, compiled with that file's
  * flags: the reference under the baseline flags, the AVX2 one under -mavx2 -mfma, .. TF32 is FP32 in
- * memory; it differs in what enters a matrix product (factor_of_act, vec_factor). All functions here are static, so that code
- * compiled for an ISA never serves a caller of the baseline.
+ * memory; it differs in what enters a matrix product (factor_of_act, vec_factor). All functions here
+ * are static, so that code compiled for an ISA never serves a caller of the baseline.
  *
  * Bodies go through rows in steps of LANES elements held as FP32 (a `wide`); a last partial step is
  * padded and goes through the same instructions. So an element's result does not depend on where a
