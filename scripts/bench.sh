@@ -4,8 +4,9 @@
 #   scripts/bench.sh [FOLDER] [--repeat N] [--step-repeat N] [key=value ...]
 #
 # Writes FOLDER/bench.md (default: build) and what it was made from, the JSON lines of each benchmark,
-# FOLDER/bench/NAME.jsonl: peak, gemm, attention, step, exact (normal and exact mode in turn), small
-# (a small model on 2 ranks), allreduce (2 ranks). Keys change the model of all but `small`; default GPT-2 124M, micro-batches of 4.
+# FOLDER/bench/NAME.jsonl: peak, gemm, attention, step, exact (normal and exact mode in turn), formats (a
+# step of one sequence in every format, in turn), small (a small model on 2 ranks), allreduce (2 ranks). Keys
+# change the model of all but `small`; default GPT-2 124M, micro-batches of 4.
 # TUTTI_BIN is the program, default build/release/tutti. Takes some minutes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -88,6 +89,35 @@ table() {
         }' "$lines/$name.jsonl"
 }
 
+# formats: lines of one sequence's step in every format, round by round, so that what slows the machine
+# down slows all of them.
+formats() {
+    local round compute
+    for ((round = 0; round < step_repeat; round++)); do
+        for compute in bf16 fp8 fp16 tf32 fp32; do
+            "$tutti" bench step "${keys[@]}" batch.micro=1 precision.loss_scale=1024 \
+                "precision.compute=$compute" --repeat 1 --json | head -n 1
+        done
+    done
+}
+
+# by_format: each line of formats with its time over that of BF16 in the same round; then the medians:
+# COMPUTE MS RATIO RESIDENT PLANNED.
+by_format() {
+    sed -n 's/.*"step_ms": \([0-9.]*\).*"rss_mb": \([0-9.]*\).*"planned_mb": \([0-9.]*\).*"compute": "\([a-z0-9]*\)".*/\4 \1 \2 \3/p' \
+        "$lines/formats.jsonl" | awk '
+        function median(list, n,    a, i, j, t) {
+            split(list, a, " ")
+            for (i = 2; i <= n; i++) for (j = i; j > 1 && a[j] + 0 < a[j - 1] + 0; j--) { t = a[j]; a[j] = a[j - 1]; a[j - 1] = t }
+            return n % 2 ? a[(n + 1) / 2] + 0 : (a[n / 2] + a[n / 2 + 1]) / 2
+        }
+        $1 == "bf16" { base = $2 }
+        { if (!($1 in n)) order[++kinds] = $1
+          n[$1]++; ms[$1] = ms[$1] " " $2; times[$1] = times[$1] " " $2 / base; rss[$1] = $3; planned[$1] = $4 }
+        END { for (k = 1; k <= kinds; k++) { f = order[k]
+            printf "%s %.1f %.3f %.1f %.1f\n", f, median(ms[f], n[f]), median(times[f], n[f]), rss[f], planned[f] } }'
+}
+
 # value NAME KEY: of the first line that has it.
 value() { sed -n "s/.*\"$2\": \"\{0,1\}\([^\",}]*\).*/\1/p" "$lines/$1.jsonl" | head -n 1; }
 
@@ -121,7 +151,10 @@ page() {
     printf '## The same step in exact mode\n\nSteps of both modes in turn, in the same memory; the ratio is the median of those of a round.\n\n'
     table exact exact_ms normal_ms:'normal ms' exact_ms:'exact ms' exact_over_normal:'exact over normal' rounds \
         ranks threads normal_planned_mb:'normal, planned MiB' exact_planned_mb:'exact, planned MiB'
-    printf '## A step of a small model on 2 ranks\n\n'
+    printf '## A step of one sequence in every format\n\nIn turn; times BF16 is the median of the ratios within a round.\n\n'
+    printf '| compute | ms | times BF16 | resident MiB | planned MiB |\n|---|---|---|---|---|\n'
+    sed 's/ / | /g; s/.*/| & |/' "$lines/formats.txt"
+    printf '\n## A step of a small model on 2 ranks\n\n'
     table small step_ms step_ms:ms tokens_per_s:tokens/s 'mfu:of peak %' comm_ms:'communication ms' ranks threads \
         tokens_per_step:'tokens a step'
     table small phase phase ms:'ms a step' 'share:of the step %' phase_gflops:GFLOP/s 'of_peak:of peak %'
@@ -134,9 +167,11 @@ measure gemm "$tutti" bench gemm --repeat "$repeat" --json "${keys[@]}"
 measure attention "$tutti" bench attention --repeat "$repeat" --json "${keys[@]}"
 measure step "$tutti" bench step --repeat "$step_repeat" --json "${keys[@]}"
 measure exact "$tutti" bench exact --repeat $((step_repeat + 2)) --json "${keys[@]}"
+measure formats formats
 measure small scripts/run.sh -n 2 -t 600 "$tutti" bench step model.layers=4 model.heads=4 model.channels=128 \
     model.context=256 model.vocab=257 batch.accumulate=2 --repeat "$repeat" --json
 measure allreduce scripts/run.sh -n 2 -t 600 "$tutti" bench allreduce --repeat "$repeat" --json
+by_format >"$lines/formats.txt"
 page >"$lines/page.md"
 mv "$lines/page.md" "$folder/bench.md"
 echo "bench: $folder/bench.md" >&2

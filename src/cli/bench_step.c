@@ -110,11 +110,13 @@ tt_code tt_bench_step(tt_bench *bench, tt_err *err)
                 tt_median(r.comm_ms, n), tt_median(r.rss_mb, n));
     tt_text_add(&bench->out,
                 bench->json ? "\"peak_gflops\": %.1f, \"ranks\": %d, \"threads\": %d, "
-                              "\"tokens_per_step\": %lld, \"planned_mb\": %.1f, \"isa\": \"%s\"}\n"
+                              "\"tokens_per_step\": %lld, \"planned_mb\": %.1f, \"isa\": \"%s\", "
+                              "\"compute\": \"%s\"}\n"
                             : "peak %.1f GFLOP/s over %d ranks of %d threads, %lld tokens a step, "
-                              "planned %.0f MiB a rank, %s\n\n",
+                              "planned %.0f MiB a rank, %s, %s\n\n",
                 peak / 1e9, plan->ranks, plan->threads, (long long)plan->tokens_per_step,
-                (double)plan->total / 1048576.0, trainer.print.ops.isa);
+                (double)plan->total / 1048576.0, trainer.print.ops.isa,
+                trainer.print.config.precision.compute);
     tt_phases_print(&cost, bench->json, &bench->out);
 out:
     tt_trainer_close(&trainer);
