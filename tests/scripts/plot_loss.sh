@@ -63,3 +63,14 @@ verdict "run without steps is refused" $?
 scripts/plot_loss.sh "$work/nowhere" "$work/none.png" >"$work/said" 2>&1
 [[ $? == 2 ]] && grep -q 'cannot read' "$work/said"
 verdict "missing run is refused" $?
+PATH=$work/bin:$PATH scripts/plot_loss.sh --key loss --against tokens "$work/run" "$work/long" "$work/two.png" \
+    >"$work/said" 2>&1 && [[ $(grep -o "using 1:4" "$work/bin/told" | wc -l) == 2 ]] &&
+    grep -q "title 'run'.*title 'long'" "$work/bin/told" && grep -q 'set xlabel "sum of tokens"' "$work/bin/told" &&
+    awk '$1 != 8 * NR { exit bad = 1 } END { exit bad || NR != 6 }' "$work/bin/columns"
+verdict "two runs in one picture, against a sum" $?
+scripts/plot_loss.sh "$work/run" "$work/long" "$work/out/two.png" >"$work/said" 2>&1 &&
+    [[ $(head -c 4 "$work/out/two.png" | tail -c 3) == PNG ]]
+verdict "picture of two runs" $?
+scripts/plot_loss.sh --key nothing "$work/run" "$work/long" "$work/none.png" >"$work/said" 2>&1
+[[ $? == 2 && ! -e $work/none.png ]] && grep -q 'holds no steps with a nothing' "$work/said"
+verdict "key that no step has is refused" $?
