@@ -2,6 +2,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "tutti/base/narrow.h"
+
 #include "train/train_impl.h"
 
 /* A poisoned accumulator stays poisoned whatever is added to it. */
@@ -48,6 +50,14 @@ float tt_inject_scale(const tt_batch *batch, const tt_mistakes *mistakes)
         valid += batch->target[i] >= 0;
     }
     return valid > 0 ? 1.0f / (float)valid : 1.0f;
+}
+
+double tt_inject_count(int64_t count, const tt_split *split, const tt_mistakes *mistakes)
+{
+    if (mistakes->bad_norm) {
+        return (double)tt_mul(split->accumulate, split->ranks);
+    }
+    return count > 0 ? (double)count : 1;
 }
 
 double tt_inject_norm(double norm, double loss_scale, const tt_mistakes *mistakes)

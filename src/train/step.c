@@ -174,7 +174,7 @@ tt_code tt_step(tt_trainer *t, const tt_request *request, tt_record *record, tt_
 
     const double count = (double)tally.count;
     const double divisor =                                                /* unscale, then mean   */
-        (double)t->seed * (tutti.mistakes.bad_norm || tally.count == 0 ? 1 : count);
+        (double)t->seed * tt_inject_count(tally.count, &print->split, &tutti.mistakes);
     const bool finite = tally.nonfinite == 0 && tally.loss.nonfinite == 0;
     const double norm =
         finite ? sqrt(tt_exact_value(&tally.squares)) / divisor : NAN;    /* ||G / (seed tokens)|| */

@@ -47,6 +47,8 @@ void tt_inject_start(tt_trainer *t, int64_t number, tt_mistakes *mistakes);
 void tt_inject_flip(const tt_grad *gradient);
 /* 1, or with bad_norm the classic mistake: each micro-batch divided by its own count. */
 float tt_inject_scale(const tt_batch *batch, const tt_mistakes *mistakes);
+/* What the sum is divided by: the count, at least 1, or with bad_norm the number of micro-batches. */
+double tt_inject_count(int64_t count, const tt_split *split, const tt_mistakes *mistakes);
 /* The norm that clipping sees: with clip_scaled that of the gradient as backward left it. */
 double tt_inject_norm(double norm, double loss_scale, const tt_mistakes *mistakes);
 /* After a micro-batch that is not the last: with sync_every the gradient so far is reduced, and rank 0

@@ -16,7 +16,7 @@ typedef enum tt_fault_kind {
     TT_FAULT_NAN_GRAD,  /* nan_grad: one gradient element becomes NaN before the reduction */
     TT_FAULT_INF_GRAD,  /* inf_grad */
     TT_FAULT_FLIP_GRAD, /* flip_grad: one bit of one gradient element is flipped likewise */
-    TT_FAULT_BAD_NORM,  /* bad_norm: micro-batches are divided by their own counts; all ranks */
+    TT_FAULT_BAD_NORM,  /* bad_norm: the mean of micro-batch means; all ranks */
     TT_FAULT_CLIP_SCALED, /* clip_scaled: clipping sees the norm of the gradient as it was scaled by the
                              loss scale; all ranks */
     TT_FAULT_SYNC_EVERY, /* sync_every: every micro-batch is reduced, not the last alone; all ranks */
