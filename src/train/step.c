@@ -173,8 +173,8 @@ tt_code tt_step(tt_trainer *t, const tt_request *request, tt_record *record, tt_
     }
 
     const double count = (double)tally.count;
-    const double divisor =                                                /* unscale, then mean   */
-        (double)t->seed * tt_inject_count(tally.count, &print->split, &tutti.mistakes);
+    const double mean_over = tt_inject_count(tally.count, &print->split, &tutti.mistakes);
+    const double divisor = (double)t->seed * mean_over;                   /* unscale, then mean   */
     const bool finite = tally.nonfinite == 0 && tally.loss.nonfinite == 0;
     const double norm =
         finite ? sqrt(tt_exact_value(&tally.squares)) / divisor : NAN;    /* ||G / (seed tokens)|| */
@@ -204,6 +204,7 @@ tt_code tt_step(tt_trainer *t, const tt_request *request, tt_record *record, tt_
                           .tokens_seen = t->progress.tokens_seen,
                           .lr = lr,
                           .grad_norm = norm,
+                          .mean_over = mean_over,
                           .clipped = update && clip < 1,
                           .skipped = !update,
                           .loss_scale = scale,

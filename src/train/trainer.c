@@ -346,7 +346,7 @@ static tt_code finish(tt_trainer *t, tt_metrics *metrics, bool evaluated, bool s
         if (last->tokens == 0) {
             tt_info(t->log, "run.dump_gradients: no step was made, so nothing is written");
         } else {
-            TT_TRY(tt_state_dump_gradients(t, 1.0 / (double)last->tokens, err));
+            TT_TRY(tt_state_dump_gradients(t, 1.0 / last->mean_over, err));
         }
     }
     report_memory(t);

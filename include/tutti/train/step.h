@@ -19,6 +19,7 @@ typedef struct tt_record {
     int64_t tokens_seen;
     double lr, grad_norm; /* norm of the mean gradient before clipping; NaN: not finite */
     bool clipped, skipped;
+    double mean_over;  /* what the sum of gradients was divided by: tokens, save by a fault */
     double loss_scale; /* of this step's backward */
     int64_t
         nonfinite; /* gradient elements that are not finite; in exact mode, summands that are not,
