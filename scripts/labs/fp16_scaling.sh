@@ -35,7 +35,7 @@ done
 printf '%-10s %12s %22s %10s\n' way 'loss scale' 'first gradient is off' 'end loss'
 for name in scaled unscaled bf16; do
     printf '%-10s %12g %20.2f %% %10.3f\n' $name "$(mean $name loss_scale)" \
-        "$(awk "BEGIN { print 100 * $(apart $name-gradient fp32-gradient) }")" "$(mean $name loss)"
+        "$(compute "100 * $(apart $name-gradient fp32-gradient)")" "$(mean $name loss)"
 done
 plot scaled unscaled bf16
 claim "unscaled, the first gradient is wrong by a tenth or more" "$(apart unscaled-gradient fp32-gradient) > 0.1"

@@ -63,6 +63,9 @@ run: {steps: $steps, log_every: 0, resume: never, keep: 1}
 YAML
 }
 
+# always WORD...: for all ways, as `way` takes them; what the command line says comes after and counts.
+always() { common=("$@" "${common[@]}"); }
+
 # build_tokens ARGUMENT...: the lab's token file; the project's own text is the corpus.
 build_tokens() {
     "$tutti" data build --out "$dir/tokens.h5" "$@" >"$dir/tokens.log" 2>&1 ||
@@ -72,12 +75,12 @@ build_tokens() {
 # way NAME [ranks=R] [fault=F] KEY=VALUE...: a run into $dir/NAME, on one rank unless said otherwise.
 way() {
     local name=$1 ranks=1 fault='' word
-    local -a keys=("${common[@]}")
+    local -a keys=()
     shift
     first_keys=${first_keys:-$*}
     # shellcheck disable=SC2086 # words
     [[ -z $same ]] || set -- $first_keys
-    for word; do
+    for word in "${common[@]}" "$@"; do
         case $word in
         ranks=*) ranks=${word#*=} ;;
         fault=*) fault=${word#*=} ;;
@@ -122,6 +125,12 @@ mean() {
         END { if (bad || n == 0) print "NaN"; else printf "%.7g\n", sum / n }
     ' "$dir/$1/metrics.jsonl"
 }
+
+# planned NAME KEY: a number of the run's first line, which holds plan and configuration.
+planned() { sed -n "1s/.*\"$2\": \([0-9.e+-]*\)[,}].*/\1/p" "$dir/$1/metrics.jsonl"; }
+
+# compute EXPRESSION: its value.
+compute() { awk "BEGIN { printf \"%.6g\", $1 }"; }
 
 # plot [OPTION...] NAME...: the ways in one picture, $dir/$lab.png. Options are those of plot_loss.sh.
 plot() {
