@@ -126,6 +126,12 @@ mean() {
     ' "$dir/$1/metrics.jsonl"
 }
 
+# median NAME KEY: of all steps but the first, for times: what a busy machine does to a few does not count.
+median() {
+    sed -n "s/^{\"step\": .*\"$2\": \([0-9.e+-]*\)[,}].*/\1/p" "$dir/$1/metrics.jsonl" | tail -n +2 | sort -g |
+        awk '{ value[NR] = $1 } END { print NR == 0 ? "NaN" : value[int((NR + 1) / 2)] }'
+}
+
 # planned NAME KEY: a number of the run's first line, which holds plan and configuration.
 planned() { sed -n "1s/.*\"$2\": \([0-9.e+-]*\)[,}].*/\1/p" "$dir/$1/metrics.jsonl"; }
 
