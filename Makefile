@@ -87,7 +87,7 @@ tests: $(TEST_EXE)
 
 ##  demo       install what is missing, build, train a small model on 2 ranks, sample, plot
 ##  test       install what is missing, build, run every test
-##  test-long  for the night: exact mode's whole matrix, and random splits from a seed it prints
+##  test-long  for the night: exact mode's whole matrix, random splits from a seed it prints, the labs
 ##  check      the quick part of the tests; CONFIG=asan make check runs it under the sanitizers
 .PHONY: demo test test-long check
 demo:
@@ -110,6 +110,16 @@ test-long:
 check:
 	@$(MAKE) CONFIG=$(TESTED) BUILD=$(TESTED_BUILD) all tests
 	@scripts/test.sh --quick $(TESTED_BUILD)
+
+##  labs       break training on purpose, see scripts/labs/README.md: what goes wrong and what cures it
+.PHONY: labs
+labs:
+	@scripts/setup.sh
+	@$(MAKE) CONFIG=release BUILD=build/release all
+	@$(MAKE) CONFIG=debug BUILD=build/debug all
+	@failed=; for lab in scripts/labs/*.sh; do \
+	    printf '\n== %s\n' $$lab; timeout 150 $$lab || failed="$$failed $$lab"; \
+	done; [ -z "$$failed" ] || { echo "tutti: labs that failed:$$failed" >&2; exit 1; }
 
 ##  bench      measure this machine and the kernels on it: peak, matmuls, attention, a step, sums;
 ##             a table in build/bench.md; DNNL=1 puts oneDNN beside the matmuls

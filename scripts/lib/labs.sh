@@ -20,7 +20,7 @@ lab_fail() { # exit code, sentence
 
 # lab_begin BUILD STEPS ARGUMENT...: reads the lab's arguments, finds the program, clears the folder,
 # builds a token file and a configuration of a model that learns in seconds. BUILD is debug where the
-# lab needs a fault.
+# lab needs a fault. Sets $steps, $dir, $tutti.
 lab_begin() {
     local build=$1
     steps=$2
@@ -51,6 +51,10 @@ lab_begin() {
     done
     [[ $steps =~ ^[1-9][0-9]{1,5}$ ]] || lab_fail 2 "--steps '$steps': a whole number from 10 is needed"
     [[ -x $tutti ]] || lab_fail 2 "$tutti is not there; run make CONFIG=$build, or set TUTTI_BIN"
+    command -v gnuplot >/dev/null || lab_fail 1 "gnuplot is missing; scripts/setup.sh installs it"
+    # Cleared, so it must be a lab's.
+    [[ ! -e $dir || -f $dir/lab.yaml || (-d $dir && -z $(ls -A "$dir")) ]] ||
+        lab_fail 2 "--dir '$dir' exists and is not a lab's folder; name another"
     rm -rf "${dir:?}"
     mkdir -p "$dir"
     build_tokens --valid 0.1 src include
@@ -153,6 +157,7 @@ plot() {
 # claim SENTENCE CONDITION: arithmetic with numbers in it; a number that is none makes it false.
 claim() {
     local holds=yes
+    claims=$((claims + 1))
     [[ $2 =~ ^[-0-9.eE+*/\<\>=\&\|\(\)\ ]+$ ]] && awk "BEGIN { exit !($2) }" 2>/dev/null || holds=
     if [[ $holds ]]; then
         printf 'holds: %s (%s)\n' "$1" "$2"
@@ -164,6 +169,6 @@ claim() {
 
 # lab_end SENTENCE: what was to be seen, or that it was not.
 lab_end() {
-    ((failed == 0)) || lab_fail 1 "$failed of the claims above do not hold"
+    ((failed == 0)) || lab_fail 1 "$failed of $claims claims do not hold"
     echo "$1"
 }
