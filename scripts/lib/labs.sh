@@ -29,6 +29,7 @@ lab_begin() {
     same=
     tutti=${TUTTI_BIN:-build/$build/tutti}
     failed=0
+    claims=0
     first_keys=
     common=()
     own=()
