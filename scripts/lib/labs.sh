@@ -30,7 +30,7 @@ lab_begin() {
     tutti=${TUTTI_BIN:-build/$build/tutti}
     failed=0
     claims=0
-    first_keys=
+    first=()
     common=()
     own=()
     while (($# > 0)); do
@@ -82,9 +82,12 @@ way() {
     local name=$1 ranks=1 fault='' word
     local -a keys=()
     shift
-    first_keys=${first_keys:-$*}
-    # shellcheck disable=SC2086 # words
-    [[ -z $same ]] || set -- $first_keys
+    if [[ $same == yes ]]; then # the first
+        first=("$@")
+        same=on
+    elif [[ $same == on ]]; then
+        set -- "${first[@]}"
+    fi
     for word in "${common[@]}" "$@"; do
         case $word in
         ranks=*) ranks=${word#*=} ;;
