@@ -15,7 +15,7 @@
 # Leaves a folder a run, the plot and lab.yaml in DIR, runs/labs/fp8_scaling unless said otherwise.
 # shellcheck source=scripts/lib/labs.sh
 source "$(dirname "$0")/../lib/labs.sh"
-lab_begin release 150 "$@"
+lab_begin release 100 "$@"
 
 always model.layers=1
 fp8="precision.compute=fp8 fp8.recipe"

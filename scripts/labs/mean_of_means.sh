@@ -48,6 +48,8 @@ done
 plot tokens-1 tokens-16 means-1 means-16
 claim "over tokens, 1 and 16 micro-batches give one gradient" \
     "$(apart tokens-1-gradient tokens-16-gradient) < 1e-5"
+claim "a single micro-batch has the same mean both ways" \
+    "$(apart means-1-gradient tokens-1-gradient) < 1e-5"
 claim "over means, they give two" "$(apart means-1-gradient means-16-gradient) > 0.1"
 claim "over tokens, they learn the same" "$(gap tokens loss) < 0.1"
 claim "over means, they do not" "$(gap means loss) > 0.5"

@@ -25,7 +25,7 @@ for script in scripts/labs/*.sh; do
     echo "note $name: $SECONDS s; $(tail -n 1 "$work/out")"
     check "$name: claims something" grep -q '^holds: ' "$work/out"
     check "$name: leaves a plot" test -s "$work/lab/$name.png"
-    lab "$script" --same
+    lab "$script" --same --steps 40
     equal "$name: fails when nothing differs" 1 "$code"
     check "$name: and says which claim is false" grep -q '^FALSE: ' "$work/out"
     check "$name: in a sentence" grep -q '^[a-z0-9_]*\.sh: [1-9] of [1-9] claims do not hold' "$work/err"
