@@ -13,14 +13,16 @@ source "$here/lib/splits.sh"
 
 # --- runs ---------------------------------------------------------------------------------------
 
-# train_split NAME COMPUTE EXACT SPLIT: all legs into $runs/NAME. The schedule must not see where a leg
+# train_split NAME KIND EXACT SPLIT: all legs into $runs/NAME. The schedule must not see where a leg
 # ends.
 train_split() {
     local leg ranks micro threads zero bucket pack resume=never
+    local -a keys
+    read -r -a keys <<<"$(kind_keys "$2")"
     rm -rf "${runs:?}/$1"
     for leg in ${4//,/ }; do
         IFS=: read -r ranks micro threads zero bucket pack <<<"${leg%@*}"
-        run "$runs/$1" "$ranks" "precision.compute=$2" "run.exact=$3" optim.schedule=constant \
+        run "$runs/$1" "$ranks" "${keys[@]}" "run.exact=$3" optim.schedule=constant \
             "batch.micro=$micro" "batch.accumulate=$((sequences / (ranks * micro)))" \
             "run.threads=$threads" "memory.zero=$zero" "dist.bucket_mb=$bucket" \
             "memory.pack_weights=$pack" "run.steps=${leg#*@}" "run.resume=$resume" \

@@ -16,6 +16,19 @@ verify --ranks "1 3" --compute "fp32 bf16" --micro 4
 verdict "passes" "$code" "exit code $code: $(tail -n 20 "$work/out" "$work/err" | tr '\n' '|')"
 equal "every line passes" 0 "$(grep -c FAIL "$work/out")"
 check "and there are several" test "$(grep -c ' pass$' "$work/out")" -ge 8
+
+# Other formats, with choices that go with them.
+verify --ranks 2 --compute "tf32 fp16-dynamic fp8-delayed" --micro 1
+verdict "other formats pass" "$code" "exit code $code: $(tail -n 20 "$work/out" "$work/err" | tr '\n' '|')"
+for kind in tf32 fp16-dynamic fp8-delayed; do
+    check "$kind: its table" grep -q "^$kind: 3 steps" "$work/out"
+done
+check "other formats: differences, so something was compared" grep -Eq '[1-9][.0-9]*e-[0-9]+ .* pass$' "$work/out"
+verify --compute "bf16 bf17"
+equal "refused: a kind that is not there" 2 "$code"
+verify --compute fp16-dynamic precision.loss_scale=1
+equal "refused: a key that the kind chooses" 2 "$code"
+
 if "$tutti" version | grep -q '(\(debug\|asan\|tsan\|cov\) build'; then
     export TUTTI_FAULT=bad_norm
     verify --ranks "1 2" --compute fp32 --micro 4

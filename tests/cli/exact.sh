@@ -38,6 +38,18 @@ for compute in fp32 bf16; do
         $(sed -n 's/.* tokens, \([0-9]*\) to \([0-9]*\) of them.*/\1 -lt \2/p' "$work/out")
 done
 
+# Where scales follow what all ranks have seen: one that grows and is cut back, those that remember. The
+# other kinds are in tests/long/exact.sh.
+verify --compute "fp16-dynamic fp8-delayed" --steps 6 --no-normal --keep "$work/scales" scaler.interval=1 \
+    scaler.start=134217728 scaler.cap=1e12 fp8.history=2 --split 2:3:1:0 --split 3:8:2:1:1@3,1:4
+verdict "scales that move: every split has the same bits" "$code" "exit code $code: $(said_all)"
+equal "scales that move: each is in the table" 4 "$(grep -c ' same$' "$work/out")"
+moves=$(metric scales/fp16-dynamic-exact-reference loss_scale | awk '
+    NR > 1 { if ($2 > before) up++; if ($2 < before) down++ }
+    { before = $2 }
+    END { print (up > 0 && down > 0) }')
+equal "scales that move: up and down" 1 "$moves"
+
 # Beside normal mode, where the same splits are apart.
 verify --compute fp32 --steps 4 --ranks "1 3" --micro 8 --split 3:4 --split 1:2
 verdict "beside normal mode" "$code" "exit code $code: $(said_all)"

@@ -1,11 +1,15 @@
 #!/usr/bin/env bash
 # Exact mode, the whole matrix: scripts/verify_equivalence.sh --exact over FP32 and BF16, 30 steps with
-# dropout, documents of different lengths and clipping, and normal mode beside it; then splits drawn at
-# random, with stops anywhere, at other lengths. The release build, because it is what people run.
+# dropout, documents of different lengths and clipping, and normal mode beside it; a smaller matrix of
+# every other format, master and recipe; then splits drawn at random, with stops anywhere, at other
+# lengths. The release build, because it is what people run.
 # shellcheck source=tests/cli/lib.sh
 source "$(dirname "$0")/../cli/lib.sh"
 seed=${TUTTI_TEST_SEED:-$(date +%Y%m%d)}
 echo "note random splits: TUTTI_TEST_SEED=$seed draws them again"
+
+# shellcheck source=scripts/lib/kinds.sh
+source scripts/lib/kinds.sh
 
 # verify NAME SPLITS ARGUMENT...: a check a row of the table, and what the table as a whole must show.
 verify() {
@@ -40,6 +44,18 @@ for compute in fp32 bf16; do
     check "$compute, whole matrix: normal mode differs, so there was something to see" \
         grep -q '^normal mode: [1-9]' "$work/out"
 done
+# 12 pairs, 2 thread counts, 2 ZeRO stages; 6 that stop twice. The loss scale grows and is cut back, what
+# recipe delayed remembers goes by within a leg.
+for kind in $all_kinds; do
+    [[ $kind != fp32 && $kind != bf16 ]] || continue
+    verify "$kind" 54 --compute "$kind" --ranks "1 2 4" --steps 12 --no-normal batch.sequences=12 \
+        model.context=100 model.channels=96 model.heads=3 scaler.start=134217728 scaler.cap=1e12 \
+        scaler.interval=2 fp8.history=3
+done
 for context in 37 64 129; do
     verify "random, $context tokens" 20 --sample 10 --seed "$seed" --no-normal model.context=$context
+done
+for kind in fp16-dynamic fp8-delayed fp8-mxfp8; do
+    verify "random, $kind" 8 --sample 8 --seed "$seed" --no-normal --compute $kind scaler.start=134217728 \
+        scaler.cap=1e12 scaler.interval=2 fp8.history=3
 done
