@@ -87,7 +87,7 @@ tests: $(TEST_EXE)
 
 ##  demo       install what is missing, build, train a small model on 2 ranks, sample, plot
 ##  test       install what is missing, build, run every test
-##  test-long  for the night: exact mode's whole matrix, random splits from a seed it prints, the labs
+##  test-long  for the night: exact mode in every format, random splits from a seed it prints, the labs
 ##  check      the quick part of the tests; CONFIG=asan make check runs it under the sanitizers
 .PHONY: demo test test-long check
 demo:

@@ -8,6 +8,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 tutti=${TUTTI_BIN:-build/release/tutti}
 run=demo/run
+# shellcheck source=scripts/lib/corpus.sh
+source scripts/lib/corpus.sh
 [[ -x $tutti ]] || { echo "demo.sh: $tutti is not there; run make demo" >&2; exit 2; }
 
 heading() { printf '\n== %s\n' "$*"; }
@@ -16,9 +18,7 @@ rm -rf "$run"
 mkdir -p demo
 
 heading "The corpus: this project's own sources and documentation, a document each, a tenth held out"
-mapfile -t texts < <(find src include tests configs scripts README.md CHANGELOG.md Makefile -type f \
-    \( -name '*.[ch]' -o -name '*.sh' -o -name '*.md' -o -name '*.yaml' -o -name Makefile \) ! -name 'golden*' |
-    LC_ALL=C sort)
+mapfile -t texts < <(project_text)
 "$tutti" data build --out demo/tokens.h5 --valid 0.1 "${texts[@]}" | tee demo/info.txt
 
 heading "Training on 2 ranks: configs/demo.yaml"

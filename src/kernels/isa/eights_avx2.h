@@ -45,7 +45,7 @@ static inline eights eight(const act *from)
 static inline eights six(const act *from)
 {
     __m256 four = _mm256_castps128_ps256(_mm_loadu_ps(from));
-    __m128 two = _mm_castpd_ps(_mm_load_sd((const void *)(from + 4)));
+    __m128 two = _mm_castsi128_ps(_mm_loadl_epi64((const void *)(from + 4)));
     return rounded(_mm256_insertf128_ps(four, two, 1));
 }
 
