@@ -45,6 +45,7 @@ dnnl.h                  src/cli/                            1
 immintrin.h             src/kernels/isa/                    any
 immintrin.h             src/numerics/isa/                   any
 simde/x86/avx512.h      src/kernels/isa/                    any
+simde/x86/f16c.h        src/kernels/isa/                    any
 gnu/libc-version.h      src/train/                          1
 '
 
@@ -52,7 +53,7 @@ gnu/libc-version.h      src/train/                          1
 standard='
 stdarg.h stdbool.h stddef.h stdint.h stdio.h string.h
 assert.h ctype.h errno.h float.h inttypes.h limits.h locale.h math.h signal.h stdlib.h time.h
-dirent.h fcntl.h fts.h pthread.h sched.h search.h unistd.h
+dirent.h fcntl.h fts.h pthread.h sched.h search.h strings.h unistd.h
 sys/ioctl.h sys/mman.h sys/resource.h sys/stat.h sys/syscall.h sys/time.h sys/types.h sys/wait.h
 '
 

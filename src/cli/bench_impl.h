@@ -65,8 +65,8 @@ typedef struct tt_bed {
     float *c;    /* FP32, of the elements asked for */
 } tt_bed;
 
-/* The table of the compute format with scratch for `extents` and up to `threads`; on failure the bed is closed.
- * Local. */
+/* The table of the compute format with scratch for `extents` and up to `threads`; on failure the
+ * bed is closed. Local. */
 tt_code tt_bed_open(tt_bed *bed, const tt_world *world, tt_format compute,
                     const tt_extents *extents, int threads, int64_t a, int64_t b, int64_t c,
                     tt_err *err);

@@ -1,8 +1,8 @@
 /* gemm_cases.h: what a table of matmuls must hold, whatever its format and whatever unit serves it.
  *
  * The yardstick is the product in double precision of the same inputs, as they enter a product; the
- * tolerance follows from the format table. The rest is bit for bit: threads, rows alone against rows together, leaves
- * alone against leaves together, the rounding of the output. Inputs and outputs are heap blocks of
+ * tolerance follows from the format table. The rest is bit for bit: threads, rows alone against
+ * rows together, leaves alone against leaves together, the rounding of the output. Inputs and outputs are heap blocks of
  * the exact size, so that a sanitizer sees a read or write outside; outputs also stand between
  * guards for builds without one.
  *

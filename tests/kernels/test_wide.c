@@ -1,5 +1,5 @@
-/* test_wide.c: matmuls of narrow act in FP32: against sums in double of the unrounded weights, against the
- * FP32 table, and leaf by leaf. */
+/* test_wide.c: matmuls of narrow act in FP32: against sums in double of the unrounded weights,
+ * against the FP32 table, and leaf by leaf. */
 #include "rig.h"
 #include "tutti/kernels/wide.h"
 

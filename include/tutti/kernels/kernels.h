@@ -291,8 +291,9 @@ struct tt_ops {
 };
 
 /* Lays the tables that this processor supports over the reference, up to the one named by `isa`
- * (NULL or "": the best), for one compute format: bf16, fp32, tf32 or fp16. "guard" or "guard:<isa>" wraps the result; then
- * `guarded`, owned by the caller and outliving ctx, receives the wrapped table; otherwise zeros.
+ * (NULL or "": the best), for one compute format: bf16, fp32, tf32 or fp16. "guard" or "guard:<isa>"
+ * wraps the result; then `guarded`, owned by the caller and outliving ctx, receives the wrapped table;
+ * otherwise zeros.
  * An unknown or unsupported name is TT_EUSER, listing what this processor can do. */
 tt_code tt_kernels_select(tt_ops *ops, tt_ops *guarded, tt_format compute, const char *isa,
                           tt_err *err);

@@ -1,5 +1,5 @@
-/* gemm_avx512.h: the tile of the matmuls with AVX-512 and FMA, for one act; for BF16, where the processor
- * has no instructions of its own.
+/* gemm_avx512.h: the tile of the matmuls with AVX-512 and FMA, for one act; for BF16, where the
+ * processor has no instructions of its own.
  *
  * As in gemm_avx2.h, two-byte numbers are widened to FP32, a's when packed, b's when multiplied. The
  * tile is 12 x 32: 24 sums, 2 vectors of b, one of a and a mask in 28 of the 32 registers. What panels

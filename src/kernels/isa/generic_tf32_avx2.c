@@ -1,5 +1,6 @@
-/* generic_tf32_avx2.c: the portable bodies for TF32 (FP32 storage), compiled with AVX2 and FMA. Everything in
- * here but the table is static, so no code compiled for AVX2 is reached without asking for it. */
+/* generic_tf32_avx2.c: the portable bodies for TF32 (FP32 storage), compiled with AVX2 and FMA.
+ * Everything in here but the table is static, so no code compiled for AVX2 is reached without asking
+ * for it. */
 #if defined(__x86_64__)
 #include "kernels/isa/vec_avx2.h"
 

@@ -1,5 +1,6 @@
-/* generic_tf32_avx512.c: the portable bodies for TF32 (FP32 storage), compiled with AVX-512. Everything in
- * here but the table is static, so no code compiled for AVX-512 is reached without asking for it. */
+/* generic_tf32_avx512.c: the portable bodies for TF32 (FP32 storage), compiled with AVX-512.
+ * Everything in here but the table is static, so no code compiled for AVX-512 is reached without asking
+ * for it. */
 #if defined(__x86_64__)
 #include "kernels/isa/vec_avx512.h"
 
