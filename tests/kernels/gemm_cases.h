@@ -2,9 +2,9 @@
  *
  * The yardstick is the product in double precision of the same inputs, as they enter a product; the
  * tolerance follows from the format table. The rest is bit for bit: threads, rows alone against
- * rows together, leaves alone against leaves together, the rounding of the output. Inputs and outputs are heap blocks of
- * the exact size, so that a sanitizer sees a read or write outside; outputs also stand between
- * guards for builds without one.
+ * rows together, leaves alone against leaves together, the rounding of the output. Inputs and
+ * outputs are heap blocks of the exact size, so that a sanitizer sees a read or write outside;
+ * outputs also stand between guards for builds without one.
  *
  * gemm_add_cases(suite, name, table) adds all cases for a table, gemm_add_numbers the few about numbers;
  * they may be called more than once. */
