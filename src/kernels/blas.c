@@ -48,9 +48,10 @@ static size_t blas_workspace(const tt_extents *extents, int threads)
     return tile_bytes() * (size_t)threads;
 }
 
-/* y[M,N] = e(x[M,K] times w[N,K]^T, turned, or w[K,N]); every leaf a row of panels of its own. */
+/* y[M,N] = e(x[M,K] times w[N,K]^T, turned, or w[K,N]); every leaf a row of panels of its own. Logits are
+ * not act, and not counted. */
 static void forward(tt_ctx *ctx, float *y, const float *x, const float *w, const tt_epilogue *e,
-                    int64_t M, int64_t N, int64_t K, int64_t leaf, bool turned)
+                    int64_t M, int64_t N, int64_t K, int64_t leaf, bool turned, bool logits)
 {
     leaf = tt_max(1, tt_min(leaf, M));
     int64_t across = tt_ceil_div(N, PANEL_COLS), down = tt_ceil_div(leaf, PANEL_ROWS);
@@ -68,8 +69,8 @@ static void forward(tt_ctx *ctx, float *y, const float *x, const float *w, const
         cblas_sgemm(CblasRowMajor, CblasNoTrans, turned ? CblasTrans : CblasNoTrans, tt_int(rows),
                     tt_int(cols), tt_int(K), 1, x + row * K, tt_int(K),
                     turned ? w + col * K : w + col, tt_int(turned ? K : N), 0, to, tt_int(N));
-        if (e != NULL) {
-            ctx->ops->epilogue(e, y, to, N, row, col, rows, cols, N);
+        if (e != NULL || (ctx->count.result != NULL && !logits)) {
+            ctx->ops->epilogue(ctx, e, y, to, N, row, col, rows, cols, N);
         }
     }
 }
@@ -77,19 +78,19 @@ static void forward(tt_ctx *ctx, float *y, const float *x, const float *w, const
 static void blas_gemm_nt(tt_ctx *ctx, void *y, const void *x, const tt_weight *w,
                          const tt_epilogue *e, int64_t M, int64_t N, int64_t K, int64_t leaf)
 {
-    forward(ctx, y, x, w->w, e, M, N, K, leaf, true);
+    forward(ctx, y, x, w->w, e, M, N, K, leaf, true, false);
 }
 
 static void blas_gemm_nt_f32(tt_ctx *ctx, float *y, const void *x, const tt_weight *w, int64_t M,
                              int64_t N, int64_t K, int64_t leaf)
 {
-    forward(ctx, y, x, w->w, NULL, M, N, K, leaf, true);
+    forward(ctx, y, x, w->w, NULL, M, N, K, leaf, true, true);
 }
 
 static void blas_gemm_nn(tt_ctx *ctx, void *dx, const void *dy, const tt_weight *w,
                          const tt_epilogue *e, int64_t M, int64_t N, int64_t K, int64_t leaf)
 {
-    forward(ctx, dx, dy, w->w, e, M, K, N, leaf, false);
+    forward(ctx, dx, dy, w->w, e, M, K, N, leaf, false, false);
 }
 
 static void blas_gemm_tn(tt_ctx *ctx, const tt_grad *gw, const tt_grad *gb, const void *dy_,

@@ -47,6 +47,7 @@ static panels panels_of(tt_ctx *ctx, int64_t M, int64_t leaf, int64_t width, int
     p.full.base = ctx->full_base;
     p.full.full = p.full.full_base = NULL;
     p.full.times = NULL;
+    p.full.count.result = NULL; /* a panel in FP32, on its way to act */
     p.first = (void *)ctx->workspace;
     p.last = (void *)(ctx->workspace + tt_padded(tt_bytes(tt_mul(p.step, width), sizeof(float))));
     return p;
@@ -66,10 +67,9 @@ static void widen(panels *p, float *to, const void *from, int64_t first, int64_t
 /* y in rows m .. m + rows - 1, from their sums. */
 static void finish(panels *p, void *y, const tt_epilogue *e, int64_t m, int64_t rows, int64_t N)
 {
-    static const tt_epilogue none = {.bias = NULL};
 #pragma omp parallel for num_threads(p->rest.threads)
     for (int64_t i = 0; i < rows; i += STRIP_ROWS) {
-        p->rest.ops->epilogue(e != NULL ? e : &none, y, p->last + i * N, N, m + i, 0,
+        p->rest.ops->epilogue(&p->rest, e, y, p->last + i * N, N, m + i, 0,
                               tt_min(STRIP_ROWS, rows - i), N, N);
     }
 }

@@ -252,7 +252,7 @@ static void windows(rig *r)
     void *whole = rig_acts(r, n), *whole_before = rig_acts(r, n);
     void *parts = rig_acts(r, n), *parts_before = rig_acts(r, n);
     tt_epilogue e = scene_epilogue(&s, FIELDS - 1, whole_before);
-    r->ops.epilogue(&e, whole, sums, s.N, 0, 0, s.M, s.N, s.N);
+    r->ops.epilogue(&r->ctx, &e, whole, sums, s.N, 0, 0, s.M, s.N, s.N);
     e.before = parts_before;
     for (int64_t m = s.M - 3; m > -3; m -= 3) {
         for (int c = CUTS - 2; c >= 0; c--) {
@@ -262,8 +262,8 @@ static void windows(rig *r)
                 memcpy(window + i * 150, sums + (first + i) * s.N + cuts[c],
                        (size_t)(cuts[c + 1] - cuts[c]) * sizeof *window);
             }
-            r->ops.epilogue(&e, parts, window, 150, first, cuts[c], rows, cuts[c + 1] - cuts[c],
-                            s.N);
+            r->ops.epilogue(&r->ctx, &e, parts, window, 150, first, cuts[c], rows,
+                            cuts[c + 1] - cuts[c], s.N);
         }
     }
     ck_assert_mem_eq(whole, parts, bytes);

@@ -39,6 +39,11 @@
  *  - no reads or writes outside the stated shapes; inputs never change; outputs overlap nothing;
  *  - FP32 accumulation throughout; norms, softmax, loss and the optimizer compute in FP32.
  *
+ * Census. A kernel that stores results in act counts, when asked, what storing did to them
+ * (tt_census): the same for every table with the same FP32 results, for every number of threads, and
+ * the sum of what parts of a batch give. Counting changes no bit of a result. Of what is rounded on
+ * its way into a product, and never stored, there is no count.
+ *
  * Subnormals. Programs set flush-to-zero (MXCSR bit 15) and denormals-are-zero (bit 6) in every
  * thread by tt_flush_denormals (tutti/base/threads.h): subnormal results of FP32 and FP64 arithmetic
  * are 0, and subnormal operands count as 0. Loads, stores, conversions between the formats and
@@ -62,6 +67,24 @@
 typedef struct tt_ops tt_ops;
 typedef struct tt_times tt_times;
 
+/* What became of FP32 results as they were stored in act, or rounded to FP8. Each thread of a team adds
+ * to its own element of an array [ctx->threads], a line of the cache. */
+typedef struct tt_census {
+    int64_t values;    /* results stored */
+    int64_t inf, nan;  /* that are stored as such */
+    int64_t overflow;  /* finite ones that storing made infinite; in FP8, those that saturated */
+    int64_t underflow; /* ones that storing made zero, and that were not */
+    int64_t rest[3];
+} tt_census;
+_Static_assert(sizeof(tt_census) == 64, "threads do not share lines");
+
+/* Where a kernel counts; arrays [ctx->threads], inout (borrowed), NULL: it does not. */
+typedef struct tt_counts {
+    tt_census *result; /* of its result in act; adamw: of the weights */
+    tt_census *beside; /* of what it stores beside: an epilogue's `before`; head_loss's gradient of
+                          the logits, which a wide table (wide.h) keeps in FP32 */
+} tt_counts;
+
 /* What a kernel may use besides its arguments. Owned by the trainer; one per process. */
 typedef struct tt_ctx {
     const tt_ops *ops;        /* the selected table, for kernels made of kernels */
@@ -71,6 +94,7 @@ typedef struct tt_ctx {
     size_t workspace_bytes;   /* >= ops->workspace(dims, threads) */
     void (*violation)(const char *op, const char *what); /* guard calls this; NULL: print, abort */
     tt_times *times;                                     /* set by tt_kernels_time, else NULL */
+    tt_counts count;
     const tt_ops *full, *full_base; /* of a wide table (wide.h): its FP32 table; else NULL */
 } tt_ctx;
 
@@ -283,9 +307,9 @@ struct tt_ops {
     /* Bytes of the packed form of w[N,K], for both gemm_nt and gemm_nn; 0: there is none. */
     size_t (*packed_bytes)(int64_t N, int64_t K);
     /* y[M,N] out act in rows m .. m + rows - 1 and columns col .. col + cols - 1, from
-     * sums[rows, stride]: the epilogue of a matmul that a library made. One thread; e not NULL. */
-    void (*epilogue)(const tt_epilogue *e, void *y, const float *sums, int64_t stride, int64_t m,
-                     int64_t col, int64_t rows, int64_t cols, int64_t N);
+     * sums[rows, stride]: the epilogue of a matmul that a library made; e may be NULL. One thread. */
+    void (*epilogue)(tt_ctx *ctx, const tt_epilogue *e, void *y, const float *sums, int64_t stride,
+                     int64_t m, int64_t col, int64_t rows, int64_t cols, int64_t N);
     TT_OPS(TT_OP_FIELD)
     const char *from[TT_OP_TOTAL]; /* set by tt_kernels_select: which ISA serves entry i */
 };

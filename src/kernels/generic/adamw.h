@@ -12,6 +12,7 @@
 
 #include <math.h>
 
+#include "kernels/generic/census.h"
 #include "kernels/generic/fixed.h"
 #include "kernels/generic/master.h"
 
@@ -47,6 +48,7 @@ static void generic_adamw(tt_ctx *ctx, const tt_master *master, float *m, float 
             wide_store(m + i, first, n - i);
             wide_store(v + i, second, n - i);
             master_store(master, w, i, n - i, p, random + (i - run));
+            census_see(ctx->count.result, w + i, p, n - i);
         }
     }
 }

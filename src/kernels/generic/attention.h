@@ -27,6 +27,7 @@
 
 #include <math.h>
 
+#include "kernels/generic/census.h"
 #include "kernels/generic/dropout.h"
 #include "kernels/generic/exp.h"
 #ifndef ATTENTION_OPERANDS
@@ -46,10 +47,12 @@ typedef struct attention_call {
     int64_t width, depth; /* D padded: to ROOM, to PAIR */
     float scale;          /* 1 / sqrt(D) */
     const tt_dropout *drop;
+    tt_census *census; /* of what is stored */
 } attention_call;
 
-static inline attention_call attention_call_of(const void *qkv, int64_t T, int64_t H, int64_t G,
-                                               int64_t D, int64_t T_max, const tt_dropout *drop)
+static inline attention_call attention_call_of(const tt_ctx *ctx, const void *qkv, int64_t T,
+                                               int64_t H, int64_t G, int64_t D, int64_t T_max,
+                                               const tt_dropout *drop)
 {
     return (attention_call){.qkv = qkv,
                             .T = T,
@@ -61,7 +64,8 @@ static inline attention_call attention_call_of(const void *qkv, int64_t T, int64
                             .width = tt_round_up(D, ROOM),
                             .depth = tt_round_up(D, PAIR),
                             .scale = 1 / sqrtf((float)D),
-                            .drop = dropout_on(drop) ? drop : NULL};
+                            .drop = dropout_on(drop) ? drop : NULL,
+                            .census = ctx->count.result};
 }
 
 /* Head `at` of token t of sequence b; heads count q.. k.. v.. */
@@ -143,7 +147,8 @@ static inline void attention_turn(operand *restrict to, const operand *restrict 
 }
 
 /* y[D] out = f[D padded to LANES] times scale. */
-static inline void attention_store(act *restrict y, const float *restrict f, int64_t D, float scale)
+static inline void attention_store(tt_census *census, act *restrict y, const float *restrict f,
+                                   int64_t D, float scale)
 {
     for (int64_t d = 0; d < D; d += LANES) {
         wide w = wide_of(f + d);
@@ -151,7 +156,7 @@ static inline void attention_store(act *restrict y, const float *restrict f, int
         {
             w.part[p] *= scale;
         }
-        wide_store_act(y + d, w, D - d);
+        wide_store_seen(census, y + d, w, D - d);
     }
 }
 
@@ -329,7 +334,7 @@ static void attention_end(const attention_call *c, const attention_scratch *a, a
             float sum = a->sum[at + l];
             act_ahead(to + ROWS_AHEAD * c->H * c->D, c->D);
             lse[(b * c->H + h) * c->T + row] = a->top[at + l] + logf(sum);
-            attention_store(to, a->rows + l * width, c->D, 1 / sum);
+            attention_store(c->census, to, a->rows + l * width, c->D, 1 / sum);
         }
     }
 }
@@ -365,7 +370,7 @@ static void generic_attention(tt_ctx *ctx, void *o, float *lse, const void *qkv,
                               int64_t T, int64_t H, int64_t G, int64_t D, int64_t T_max,
                               const tt_dropout *drop)
 {
-    attention_call c = attention_call_of(qkv, T, H, G, D, T_max, drop);
+    attention_call c = attention_call_of(ctx, qkv, T, H, G, D, T_max, drop);
     size_t each = attention_layout(NULL, D).bytes;
     int64_t group = H / G, heads = tt_min(group, UNITS), tokens = UNITS / heads * SIDE;
     int64_t across = tt_ceil_div(group, heads), down = tt_ceil_div(T, tokens);

@@ -235,7 +235,7 @@ static inline void attention_grad_store(const attention_call *c, act *to, const 
 {
     for (int64_t x = 0; x < count; x++) {
         act_ahead(to + (x + ROWS_AHEAD) * c->stride, c->D);
-        attention_store(to + x * c->stride, f + x * c->width, c->D, scale);
+        attention_store(c->census, to + x * c->stride, f + x * c->width, c->D, scale);
     }
 }
 
@@ -282,7 +282,7 @@ static void generic_attention_grad(tt_ctx *ctx, void *dqkv, const void *d_o, con
                                    int64_t H, int64_t G, int64_t D, int64_t T_max,
                                    const tt_dropout *drop)
 {
-    attention_grad_call g = {.c = attention_call_of(qkv, T, H, G, D, T_max, drop),
+    attention_grad_call g = {.c = attention_call_of(ctx, qkv, T, H, G, D, T_max, drop),
                              .dqkv = dqkv,
                              .d_o = d_o,
                              .o = o,

@@ -2,14 +2,14 @@
 #ifndef TUTTI_KERNELS_GENERIC_CONVERT_H
 #define TUTTI_KERNELS_GENERIC_CONVERT_H
 
-#include "kernels/generic/act.h"
+#include "kernels/generic/census.h"
 
 static void generic_to_act(tt_ctx *ctx, void *y_, const float *x, int64_t n)
 {
     act *y = y_;
 #pragma omp parallel for num_threads(ctx->threads)
     for (int64_t i = 0; i < n; i += LANES) {
-        wide_store_act(y + i, wide_load(x + i, n - i), n - i);
+        wide_store_seen(ctx->count.result, y + i, wide_load(x + i, n - i), n - i);
     }
 }
 

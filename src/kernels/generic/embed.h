@@ -2,12 +2,13 @@
 #ifndef TUTTI_KERNELS_GENERIC_EMBED_H
 #define TUTTI_KERNELS_GENERIC_EMBED_H
 
+#include "kernels/generic/census.h"
 #include "kernels/generic/dropout.h"
 #include "kernels/generic/fixed.h"
 
 /* x[n], or BLOCK of it, out = dropout(word + position). */
-static inline void embed_block(act *x, const act *word, const act *position, int64_t n,
-                               const tt_dropout *drop, int64_t b, int64_t first)
+static inline void embed_block(tt_census *census, act *x, const act *word, const act *position,
+                               int64_t n, const tt_dropout *drop, int64_t b, int64_t first)
 {
     float mask[BLOCK];
     const bool on = dropout_on(drop);
@@ -22,7 +23,7 @@ static inline void embed_block(act *x, const act *word, const act *position, int
             sum.part[p] += at.part[p];
             sum.part[p] = on ? sum.part[p] * vec_load(mask + i + p * VEC) : sum.part[p];
         }
-        wide_store_act(x + i, sum, n - i);
+        wide_store_seen(census, x + i, sum, n - i);
     }
 }
 
@@ -35,8 +36,8 @@ static void generic_embed(tt_ctx *ctx, void *x_, const void *wte_, const void *w
 #pragma omp parallel for num_threads(ctx->threads)
     for (int64_t m = 0; m < B * T; m++) {
         for (int64_t c = 0; c < C; c += BLOCK) {
-            embed_block(x + m * C + c, wte + token[m] * C + c, wpe + m % T * C + c, C - c, drop,
-                        m / T, m % T * C + c);
+            embed_block(ctx->count.result, x + m * C + c, wte + token[m] * C + c,
+                        wpe + m % T * C + c, C - c, drop, m / T, m % T * C + c);
         }
     }
 }

@@ -8,13 +8,14 @@
 #ifndef TUTTI_KERNELS_GENERIC_EPILOGUE_H
 #define TUTTI_KERNELS_GENERIC_EPILOGUE_H
 
+#include "kernels/generic/census.h"
 #include "kernels/generic/dropout.h"
 #include "kernels/generic/gelu.h"
 
 /* f inout: a step of n <= LANES sums; `at` is where they lie in [M,N], `col` in a row; mask holds the
  * multipliers of the step, NULL: no dropout. */
-static inline wide epilogue_step(const tt_epilogue *e, wide f, int64_t at, int64_t col, int64_t n,
-                                 const float *mask)
+static inline wide epilogue_step(const tt_epilogue *e, tt_census *beside, wide f, int64_t at,
+                                 int64_t col, int64_t n, const float *mask)
 {
     if (e->bias != NULL) {
         wide bias = wide_load_act((const act *)e->bias + col, n);
@@ -26,6 +27,7 @@ static inline wide epilogue_step(const tt_epilogue *e, wide f, int64_t at, int64
     if (e->before != NULL) {
         act few[LANES] = {0}, *before = (act *)e->before + at, *to = n < LANES ? few : before;
         wide_store_act(to, f, LANES);
+        census_see(beside, to, f, n);
         f = wide_load_act(to, LANES); /* GELU of what is kept, so that backward sees the same */
         if (n < LANES) {
             COPY_FEW(act, before, few, n);
@@ -54,8 +56,8 @@ static inline wide epilogue_step(const tt_epilogue *e, wide f, int64_t at, int64
 }
 
 /* y[M,N] out in row m, columns col .. col + n - 1, from their sums; e may be NULL. */
-static inline void epilogue_row(const tt_epilogue *e, act *y, const float *sums, int64_t m,
-                                int64_t col, int64_t n, int64_t N)
+static inline void epilogue_row(const tt_epilogue *e, tt_counts count, act *y, const float *sums,
+                                int64_t m, int64_t col, int64_t n, int64_t N)
 {
     bool drops = e != NULL && e->residual != NULL && dropout_on(e->drop);
     int64_t at = m * N + col;
@@ -67,9 +69,10 @@ static inline void epilogue_row(const tt_epilogue *e, act *y, const float *sums,
         for (int64_t i = j; i < tt_min(j + BLOCK, n); i += LANES) {
             wide f = wide_load(sums + i, n - i);
             if (e != NULL) {
-                f = epilogue_step(e, f, at + i, col + i, n - i, drops ? mask + (i - j) : NULL);
+                f = epilogue_step(e, count.beside, f, at + i, col + i, n - i,
+                                  drops ? mask + (i - j) : NULL);
             }
-            wide_store_act(y + at + i, f, n - i);
+            wide_store_seen(count.result, y + at + i, f, n - i);
         }
     }
 }
@@ -83,8 +86,9 @@ static inline void epilogue_ahead(const void *array, int64_t at, int64_t cols)
     }
 }
 
-static void generic_epilogue(const tt_epilogue *e, void *y, const float *sums, int64_t stride,
-                             int64_t m, int64_t col, int64_t rows, int64_t cols, int64_t N)
+static void generic_epilogue(tt_ctx *ctx, const tt_epilogue *e, void *y, const float *sums,
+                             int64_t stride, int64_t m, int64_t col, int64_t rows, int64_t cols,
+                             int64_t N)
 {
     for (int64_t i = 0; i < rows; i++) {
         int64_t ahead = (m + i + ROWS_AHEAD) * N + col;
@@ -94,7 +98,7 @@ static void generic_epilogue(const tt_epilogue *e, void *y, const float *sums, i
             epilogue_ahead(e->slope, ahead, cols);
             epilogue_ahead(e->residual, ahead, cols);
         }
-        epilogue_row(e, y, sums + i * stride, m + i, col, cols, N);
+        epilogue_row(e, ctx->count, y, sums + i * stride, m + i, col, cols, N);
     }
 }
 

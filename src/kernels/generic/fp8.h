@@ -5,7 +5,7 @@
 #ifndef TUTTI_KERNELS_GENERIC_FP8_H
 #define TUTTI_KERNELS_GENERIC_FP8_H
 
-#include "kernels/generic/act.h"
+#include "kernels/generic/census.h"
 #include "tutti/numerics/fp8.h"
 
 enum { FP8_RUN = 4096 }; /* elements that a thread takes at a time: whole steps */
@@ -155,9 +155,30 @@ static inline void fp8_take(uint32_t *restrict lane, const uint8_t *restrict cod
     }
 }
 
+/* Counts n codes, or LANES of them, made of x[n] by the factor `up`. Saturated is what rounds beyond the
+ * largest number. */
+__attribute__((cold, noinline, unused)) static void fp8_census(tt_census *census, const fp8_grid *g,
+                                                               const uint32_t *code, const act *x,
+                                                               int64_t n, float up)
+{
+    tt_census *mine = census + tt_thread_id();
+    for (int64_t i = 0; i < tt_min(n, LANES); i++) {
+        const uint32_t was = tt_bits_of_f32(f32_of_act(x[i])) & 0x7fffffffu;
+        const uint32_t bits = tt_bits_of_f32(f32_of_act(x[i]) * up) & 0x7fffffffu;
+        const uint32_t nearest =
+            (bits + ((1u << (g->drop - 1)) - 1) + (bits >> g->drop & 1u)) >> g->drop;
+        const uint32_t size = code[i] & 0x7fu;
+        const bool nan = size > g->last;
+        mine->nan += nan;
+        mine->overflow += !nan && nearest > g->last + g->rebias;
+        mine->underflow += size == 0 && was != 0;
+    }
+    mine->values += tt_min(n, LANES);
+}
+
 /* n elements that share a scale. */
-static inline void fp8_round_run(const fp8_grid *g, uint8_t *code, act *x, int64_t n, int exponent,
-                                 bool replace)
+static inline void fp8_round_run(tt_census *census, const fp8_grid *g, uint8_t *code, act *x,
+                                 int64_t n, int exponent, bool replace)
 {
     const vec up = vec_all(tt_fp8_scale(exponent)), down = vec_all(tt_fp8_scale(-exponent));
     const vec back = exponent == TT_FP8_NAN ? up : down;
@@ -169,6 +190,9 @@ static inline void fp8_round_run(const fp8_grid *g, uint8_t *code, act *x, int64
             vec_bits c;
             f.part[p] = fp8_nearest(g, f.part[p] * up, &c) * back;
             memcpy(codes + p * VEC, &c, sizeof c);
+        }
+        if (__builtin_expect(census != NULL, 0)) {
+            fp8_census(census, g, codes, x + i, n - i, tt_fp8_scale(exponent));
         }
         if (replace) {
             wide_store_act(x + i, f, n - i);
@@ -212,8 +236,8 @@ static void generic_fp8_round(tt_ctx *ctx, uint8_t *code, void *x_, const int8_t
     for (int64_t at = 0; at < rows * cut.across * cut.runs; at++) {
         int64_t first, block, n = fp8_run_of(&cut, at, &first, &block);
         if (n > 0) {
-            fp8_round_run(&grid, code != NULL ? code + first : NULL, x + first, n, exponent[block],
-                          replace);
+            fp8_round_run(ctx->count.result, &grid, code != NULL ? code + first : NULL, x + first,
+                          n, exponent[block], replace);
         }
     }
 }

@@ -121,7 +121,7 @@ static inline void gemm_forward(tt_ctx *ctx, act *y, float *z, const act *x, con
             if (z != NULL) {
                 memcpy(z + (row + i) * N + col, sum, tt_bytes(cols, sizeof *z));
             } else {
-                epilogue_row(e, y, sum, row + i, col, cols, N);
+                epilogue_row(e, ctx->count, y, sum, row + i, col, cols, N);
             }
         }
     }

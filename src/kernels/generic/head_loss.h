@@ -12,7 +12,7 @@
 #include <assert.h>
 #include <math.h>
 
-#include "kernels/generic/act.h"
+#include "kernels/generic/census.h"
 #include "kernels/generic/exp.h"
 
 enum { HEAD_RUN = 1024 }; /* logits that stay in L1 between their maximum and their exponentials */
@@ -80,25 +80,51 @@ static inline double head_sum(const float *z, int64_t used, float *max)
     return sum;
 }
 
+/* exp(z - max) inverse of a step. */
+static inline wide head_slope(const float *z, int64_t n, float max, float inverse)
+{
+    wide f = wide_load(z, n);
+    EACH_PART(p)
+    {
+        f.part[p] = vec_exp(f.part[p] - max) * inverse;
+    }
+    return f;
+}
+
+/* Counts dz[used] as stored, of which all but the target's is made once more. */
+__attribute__((cold, noinline, unused)) static void head_census(tt_census *census, const float *z,
+                                                                const act *dz, int32_t target,
+                                                                float at_target, int64_t used,
+                                                                float max, float inverse)
+{
+    for (int64_t v = 0; v < used; v += LANES) {
+        float lane[LANES];
+        wide_to(lane, head_slope(z + v, used - v, max, inverse));
+        if (target >= v && target < v + LANES) {
+            lane[target - v] = at_target;
+        }
+        census_step(census, dz + v, lane, used - v);
+    }
+}
+
 /* One row: z[V] in, logits; dz[V] out (NULL: not wanted). Returns the loss. The exponentials are
  * computed again for dz, because that is cheaper than to write them to memory and read them. */
-static inline double head_loss_row(const float *z, act *dz, int32_t target, int64_t V, int64_t used,
-                                   float scale)
+static inline double head_loss_row(tt_census *census, const float *z, act *dz, int32_t target,
+                                   int64_t V, int64_t used, float scale)
 {
     float max;
     const double sum = head_sum(z, used, &max), aim = (double)z[target] - (double)max;
     if (dz != NULL) {
         const float inverse = (float)((double)scale / sum);
         for (int64_t v = 0; v < used; v += LANES) {
-            wide f = wide_load(z + v, used - v);
-            EACH_PART(p)
-            {
-                f.part[p] = vec_exp(f.part[p] - max) * inverse;
-            }
-            wide_store_act(dz + v, f, used - v);
+            wide_store_act(dz + v, head_slope(z + v, used - v, max, inverse), used - v);
         }
         memset(dz + used, 0, tt_bytes(V - used, sizeof *dz));
-        dz[target] = act_of_f32((float)((exp(aim) / sum - 1) * (double)scale));
+        const float at_target = (float)((exp(aim) / sum - 1) * (double)scale);
+        dz[target] = act_of_f32(at_target);
+        if (census != NULL) {
+            head_census(census, z, dz, target, at_target, used, max, inverse);
+        }
     }
     return log(sum) - aim;
 }
@@ -137,8 +163,8 @@ static void head_rows(head_call *h, act *dz, int64_t m, int64_t rows)
         act *dz_row = dz != NULL ? dz + i * V : NULL;
         h->loss[i] = 0;
         if (h->target[m + i] >= 0) {
-            h->loss[i] =
-                head_loss_row(h->z + i * V, dz_row, h->target[m + i], V, h->used, h->scale);
+            h->loss[i] = head_loss_row(h->rest.count.beside, h->z + i * V, dz_row, h->target[m + i],
+                                       V, h->used, h->scale);
         } else if (dz_row != NULL) {
             memset(dz_row, 0, tt_bytes(V, sizeof *dz_row));
         }

@@ -15,14 +15,15 @@
 #include <assert.h>
 #include <math.h>
 
+#include "kernels/generic/census.h"
 #include "kernels/generic/fixed.h"
 
 #define NORM_EPS 1e-5f
 
 enum { NORM_ROWS = 32, NORM_SHARES = 128 };
 
-static inline void norm_row(act *y, float *mean_, float *rstd_, const act *x, const act *gain,
-                            const act *bias, int64_t C)
+static inline void norm_row(tt_census *census, act *y, float *mean_, float *rstd_, const act *x,
+                            const act *gain, const act *bias, int64_t C)
 {
     wide sum = wide_zero(), square = wide_zero();
     for (int64_t c = 0; c < C; c += LANES) {
@@ -53,7 +54,7 @@ static inline void norm_row(act *y, float *mean_, float *rstd_, const act *x, co
         {
             f.part[p] = vec_fma((f.part[p] - mean) * rstd, g.part[p], b.part[p]);
         }
-        wide_store_act(y + c, f, C - c);
+        wide_store_seen(census, y + c, f, C - c);
     }
     *mean_ = mean;
     *rstd_ = rstd;
@@ -66,7 +67,7 @@ static void generic_norm(tt_ctx *ctx, void *y_, float *mean, float *rstd, const 
     const act *x = x_;
 #pragma omp parallel for num_threads(ctx->threads)
     for (int64_t m = 0; m < M; m++) {
-        norm_row(y + m * C, mean + m, rstd + m, x + m * C, gain, bias, C);
+        norm_row(ctx->count.result, y + m * C, mean + m, rstd + m, x + m * C, gain, bias, C);
     }
 }
 
@@ -82,8 +83,9 @@ static inline size_t norm_grad_bytes(int64_t C)
 }
 
 /* Adds the row's part to ggain[] and gbias[], and its gradient to dx. */
-static inline void norm_grad_one(act *dx, float *ggain, float *gbias, const act *dy, const act *x,
-                                 const act *gain, float mean, float rstd, int64_t C)
+static inline void norm_grad_one(tt_census *census, act *dx, float *ggain, float *gbias,
+                                 const act *dy, const act *x, const act *gain, float mean,
+                                 float rstd, int64_t C)
 {
     wide h_sum = wide_zero(), hn_sum = wide_zero();
     for (int64_t c = 0; c < C; c += LANES) {
@@ -112,7 +114,7 @@ static inline void norm_grad_one(act *dx, float *ggain, float *gbias, const act 
             d.part[p] =
                 vec_fma(vec_fma(normal, vec_all(-hn_mean), centred), vec_all(rstd), d.part[p]);
         }
-        wide_store_act(dx + c, d, C - c);
+        wide_store_seen(census, dx + c, d, C - c);
     }
 }
 
@@ -139,8 +141,8 @@ static void generic_norm_grad(tt_ctx *ctx, void *dx_, const tt_grad *ggain, cons
                 const int64_t last = tt_min(first + NORM_ROWS, tt_min(start + leaf, M));
                 memset(sum, 0, tt_bytes(2 * row, sizeof *sum));
                 for (int64_t m = first; m < last; m++) {
-                    norm_grad_one(dx + m * C, sum, sum + row, dy + m * C, x + m * C, gain, mean[m],
-                                  rstd[m], C);
+                    norm_grad_one(ctx->count.result, dx + m * C, sum, sum + row, dy + m * C,
+                                  x + m * C, gain, mean[m], rstd[m], C);
                 }
             }
 #pragma omp for

@@ -2,6 +2,7 @@
 #ifndef TUTTI_KERNELS_GENERIC_RESIDUAL_H
 #define TUTTI_KERNELS_GENERIC_RESIDUAL_H
 
+#include "kernels/generic/census.h"
 #include "kernels/generic/dropout.h"
 
 static void generic_residual_grad(tt_ctx *ctx, void *db_, const void *dy_, int64_t B, int64_t T,
@@ -17,7 +18,7 @@ static void generic_residual_grad(tt_ctx *ctx, void *db_, const void *dy_, int64
             if (dropout_on(drop)) {
                 dropout_block(d, C - c, drop, m / T, m % T * C + c);
             }
-            block_store(db + m * C + c, d, C - c);
+            block_store_seen(ctx->count.result, db + m * C + c, d, C - c);
         }
     }
 }

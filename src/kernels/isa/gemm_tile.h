@@ -235,8 +235,8 @@ static void gemm_pack_all(tile_b *to, const gemm_side *side, int64_t depth, int6
 /* ---- tasks ---- */
 
 /* Sums of a group, rows i .. i + rows - 1 and columns j .. j + cols - 1 of c, to where they belong. */
-static void gemm_store(const gemm_call *g, const float *sums, int64_t i, int64_t rows, int64_t j,
-                       int64_t cols)
+static void gemm_store(tt_ctx *ctx, const gemm_call *g, const float *sums, int64_t i, int64_t rows,
+                       int64_t j, int64_t cols)
 {
     int64_t width = g->b.extent;
     if (g->finish == GEMM_ADD) {
@@ -245,7 +245,7 @@ static void gemm_store(const gemm_call *g, const float *sums, int64_t i, int64_t
         return;
     }
     if (g->finish == GEMM_ACT) {
-        generic_epilogue(g->e, g->c, sums, GROUP_COLS, i, j, rows, cols, width);
+        generic_epilogue(ctx, g->e, g->c, sums, GROUP_COLS, i, j, rows, cols, width);
         return;
     }
     for (int64_t m = 0; m < rows; m++) {
@@ -263,7 +263,8 @@ typedef struct gemm_at {
     bool first, last; /* slab of its run */
 } gemm_at;
 
-static void gemm_slab(const gemm_call *g, const tile_a *a, float *sums, const gemm_at *at)
+static void gemm_slab(tt_ctx *ctx, const gemm_call *g, const tile_a *a, float *sums,
+                      const gemm_at *at)
 {
     int64_t depth = tt_round_up(at->depth, TILE_STEP), panel = gemm_b_panel(g->depth, g->leaf);
     const tile_b *b = g->packed + at->j / TILE_COLS * panel +
@@ -279,7 +280,7 @@ static void gemm_slab(const gemm_call *g, const tile_a *a, float *sums, const ge
             }
         }
         if (at->last) {
-            gemm_store(g, sums, at->i, at->rows, at->j + group, cols);
+            gemm_store(ctx, g, sums, at->i, at->rows, at->j + group, cols);
         }
         if (!at->first || !at->last) {
             sums += TASK_ROWS * GROUP_COLS; /* sums wait here for the next slab */
@@ -287,7 +288,7 @@ static void gemm_slab(const gemm_call *g, const tile_a *a, float *sums, const ge
     }
 }
 
-static void gemm_task(const tt_ctx *ctx, const gemm_call *g, gemm_at at)
+static void gemm_task(tt_ctx *ctx, const gemm_call *g, gemm_at at)
 {
     float *own = gemm_own(ctx);
     tile_a *a = (void *)own;
@@ -303,7 +304,7 @@ static void gemm_task(const tt_ctx *ctx, const gemm_call *g, gemm_at at)
             at.first = at.k0 == 0;
             at.last = at.k0 + at.depth == length;
             gemm_pack_a(a, &g->a, at.i, at.rows, run + at.k0, at.depth);
-            gemm_slab(g, a, own + A_FLOATS, &at);
+            gemm_slab(ctx, g, a, own + A_FLOATS, &at);
         }
     }
 }
