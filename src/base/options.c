@@ -180,6 +180,8 @@ const tt_option tt_options[] = {
     INT(run, save_every, "0", 0, NO_END, TT_FREE,
         "steps between checkpoints; 0 = only at the end of the run"),
     INT(run, keep, "3", 0, MANY, TT_FREE, "newest checkpoints kept; 0 = all"),
+    INT(run, numerics_every, "0", 0, NO_END, TT_FREE,
+        "steps between counts of inf, NaN, overflow and underflow in numerics.jsonl; 0 = none"),
     INT(run, digest_every, "0", 0, NO_END, TT_FREE,
         "steps between digests of the weights in metrics.jsonl and of every tensor in "
         "digests.jsonl; 0 = none"),

@@ -154,6 +154,7 @@ void tt_pass_keep(tt_pass *pass, tt_slot slot, int stage)
     int8_t *exponent = copy_of(model, &layout->exponent[slot], stage);
     uint8_t *code = keeps ? copy_of(model, &layout->code[slot], stage) : NULL;
     find_scales(pass, exponent, x, b, TT_E4M3, site_of(slot, false, stage), 1);
+    tt_pass_count(pass, model->ctx, TT_PART_FORWARD_FP8, tt_seen_slot(slot), 0);
     model->ctx->ops->fp8_round(model->ctx, code, x, exponent, b.rows, b.width, b.size, TT_E4M3,
                                rounds);
 }
@@ -192,6 +193,7 @@ void tt_pass_round_gradient(tt_pass *pass, void *dy, const tt_apply *a, int stag
     int8_t *exponent = copy_of(model, &model->layout.spare, 1);
     const int site = site_of(a->out == TT_NEXT ? TT_X : a->out, true, stage);
     find_scales(pass, exponent, dy, b, TT_E5M2, site, pass->scale);
+    tt_pass_count(pass, model->ctx, TT_PART_BACKWARD_FP8, tt_seen_gradient(a), 0);
     model->ctx->ops->fp8_round(model->ctx, NULL, dy, exponent, b.rows, b.width, b.size, TT_E5M2,
                                true);
 }
@@ -209,5 +211,8 @@ void tt_model_round_weights(tt_model *model, const tt_apply *a, int stage)
     void *w = model->weights + tt_bytes(home->offset, model->act_bytes);
     int8_t *exponent = copy_of(model, &model->layout.spare, 1);
     model->ctx->ops->fp8_scale(model->ctx, exponent, NULL, w, rows, width, size, TT_E4M3);
+    model->ctx->count.result =
+        tt_numerics_group(&model->numerics, TT_PART_WEIGHTS_FP8, (int)a->weight);
     model->ctx->ops->fp8_round(model->ctx, NULL, w, exponent, rows, width, size, TT_E4M3, true);
+    model->ctx->count.result = NULL;
 }

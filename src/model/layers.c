@@ -42,6 +42,7 @@ static void embed_forward(tt_pass *pass, const tt_apply *a, int stage)
     void *x = tt_pass_slot(pass, a->out, stage);              /* [M,C] */
     const void *wte = tt_pass_weight(pass, a->weight, stage); /* [V,C] */
     const void *wpe = tt_pass_weight(pass, a->bias, stage);   /* [T,C] */
+    tt_pass_count(pass, ctx, TT_PART_FORWARD, tt_seen_slot(a->out), 0);
     ctx->ops->embed(ctx, x, wte, wpe, pass->token, pass->B, pass->T, pass->model->shape.C,
                     dropout(pass, a, stage, &room));
 }
@@ -74,6 +75,7 @@ static void norm_forward(tt_pass *pass, const tt_apply *a, int stage)
     const void *x = tt_pass_slot(pass, a->in, stage);          /* [M,C] */
     const void *gain = tt_pass_weight(pass, a->weight, stage); /* [C] */
     const void *bias = tt_pass_weight(pass, a->bias, stage);   /* [C] */
+    tt_pass_count(pass, ctx, TT_PART_FORWARD, tt_seen_slot(a->out), 0);
     ctx->ops->norm(ctx, y, mean, rstd, x, gain, bias, pass->M, pass->model->shape.C);
 }
 
@@ -88,6 +90,7 @@ static void norm_backward(tt_pass *pass, const tt_apply *a, int stage)
     const void *gain = tt_pass_weight(pass, a->weight, stage);             /* [C] */
     const float *mean = tt_pass_stats(pass, a->out, stage);                /* [M] */
     const float *rstd = mean + pass->M;                                    /* [M] */
+    tt_pass_count(pass, ctx, TT_PART_BACKWARD, tt_seen_slot(a->in), 0);
     ctx->ops->norm_grad(ctx, dx, &ggain, &gbias, dy, x, gain, mean, rstd, pass->M,
                         pass->model->shape.C, pass->T);
 }
@@ -103,6 +106,8 @@ static void multiply_forward(tt_pass *pass, const tt_apply *a, int stage, tt_epi
     const void *x = tt_pass_slot(pass, a->in, stage);   /* [M,K] */
     const tt_weight w = tt_pass_matrix(pass, a, stage); /* [N,K] */
     e.bias = tt_pass_weight(pass, a->bias, stage);      /* [N] */
+    tt_pass_count(pass, ctx, TT_PART_FORWARD, tt_seen_slot(a->out),
+                  e.before != NULL ? tt_seen_slot(tt_slots[a->out].gelu_of) : 0);
     ctx->ops->gemm_nt(ctx, y, x, &w, &e, pass->M, N, K, pass->T);
 }
 
@@ -122,6 +127,7 @@ static void multiply_backward(tt_pass *pass, const tt_apply *a, int stage, void 
     const tt_epilogue e = {.slope = gelu ? tt_pass_slot(pass, source, stage) : NULL}; /* [M,K] */
     tt_pass_round_gradient(pass, dy, a, stage);
     ctx->ops->gemm_tn(ctx, &gw, &gb, dy, x, pass->M, N, K, pass->T);
+    tt_pass_count(pass, ctx, TT_PART_BACKWARD, tt_seen_slot(gelu ? source : a->in), 0);
     ctx->ops->gemm_nn(ctx, dx, dy, &w, gelu ? &e : NULL, pass->M, N, K, pass->T);
 }
 
@@ -170,6 +176,7 @@ static void linear_residual_backward(tt_pass *pass, const tt_apply *a, int stage
     assert(dy == tt_pass_gradient(pass, a->add));
     if (drop != NULL || tt_pass_rounds_gradient(pass, a)) {
         void *branch = tt_pass_buffer(pass, TT_BUF_NARROW); /* [M,C] */
+        tt_pass_count(pass, ctx, TT_PART_BACKWARD, tt_seen_gradient(a), 0);
         ctx->ops->residual_grad(ctx, branch, dy, pass->B, pass->T, pass->model->shape.C, drop);
         dy = branch;
     }
@@ -197,6 +204,7 @@ static void attention_forward(tt_pass *pass, const tt_apply *a, int stage)
     void *o = tt_pass_slot(pass, a->out, stage);        /* [M,H*D] */
     float *lse = tt_pass_stats(pass, a->out, stage);    /* [B,H,T] */
     const void *qkv = tt_pass_slot(pass, a->in, stage); /* [M,(H+2G)*D] */
+    tt_pass_count(pass, ctx, TT_PART_FORWARD, tt_seen_slot(a->out), 0);
     ctx->ops->attention(ctx, o, lse, qkv, pass->B, pass->T, shape->H, shape->G, shape->D, shape->T,
                         dropout(pass, a, stage, &room));
 }
@@ -211,6 +219,7 @@ static void attention_backward(tt_pass *pass, const tt_apply *a, int stage)
     const void *o = tt_pass_slot(pass, a->out, stage);     /* [M,H*D] */
     const void *qkv = tt_pass_slot(pass, a->in, stage);    /* [M,(H+2G)*D] */
     const float *lse = tt_pass_stats(pass, a->out, stage); /* [B,H,T] */
+    tt_pass_count(pass, ctx, TT_PART_BACKWARD, tt_seen_slot(a->in), 0);
     ctx->ops->attention_grad(ctx, dqkv, d_o, o, qkv, lse, pass->B, pass->T, shape->H, shape->G,
                              shape->D, shape->T, dropout(pass, a, stage, &room));
 }
@@ -229,6 +238,7 @@ static void head_loss_forward(tt_pass *pass, const tt_apply *a, int stage)
         dx = tt_pass_gradient(pass, a->in);                   /* [M,C] */
         gw = tt_pass_weight_gradient(pass, a->weight, stage); /* [V,C] */
     }
+    tt_pass_count(pass, ctx, TT_PART_BACKWARD, tt_seen_slot(a->in), TT_SEEN_LOGITS);
     ctx->ops->head_loss(ctx, &pass->loss->sum, &pass->loss->count, NULL, dx, &gw, x, &w,
                         pass->target, pass->M, shape->V, shape->vocab_used, shape->C, pass->T,
                         pass->scale);

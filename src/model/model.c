@@ -126,6 +126,11 @@ void tt_model_pack(tt_model *model)
     }
 }
 
+void tt_model_count(tt_model *model, const tt_numerics *numerics)
+{
+    model->numerics = numerics != NULL ? *numerics : (tt_numerics){.group = NULL};
+}
+
 /* ---- addresses ---- */
 
 void *tt_pass_slot(const tt_pass *pass, tt_slot slot, int stage)
@@ -261,6 +266,7 @@ void tt_model_train(tt_model *model, const int32_t *token, const int32_t *target
             on_grad_ready(user, stage);
         }
     }
+    model->ctx->count = (tt_counts){.result = NULL};
 }
 
 void tt_model_eval(tt_model *model, const int32_t *token, const int32_t *target, int64_t B,

@@ -22,6 +22,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "tutti/model/census.h"
 #include "tutti/model/fp8.h"
 #include "tutti/model/model.h"
 
@@ -184,6 +185,7 @@ struct tt_model {
     tt_home *home;          /* [stages * TT_ROLES] owned */
     tt_layout layout;
     unsigned char *memory; /* [layout.bytes], the arena's */
+    tt_numerics numerics;  /* where passes count */
 };
 
 /* One pass: what layers may see. Lives on the stack of the call. */
@@ -204,6 +206,23 @@ tt_pass tt_pass_make(const tt_model *model, const int32_t *token, int64_t B, int
 /* Makes it a training pass. */
 void tt_pass_train(tt_pass *pass, const int32_t *target, const int64_t *sample, uint64_t seed,
                    int64_t step, float scale, tt_loss *loss);
+
+/* ---- the census ---- */
+
+/* Rows of the parts forward and backward: slots, and gradients that belong to none. */
+enum {
+    TT_SEEN_LOGITS = (int)TT_SLOTS,
+    TT_SEEN_PROJ, /* the branch that proj made, before it is dropped; the same of down */
+    TT_SEEN_DOWN,
+    TT_SEEN_ROWS
+};
+
+/* The row of a slot; of the gradient that the products of a linear layer read. */
+int tt_seen_slot(tt_slot slot);
+int tt_seen_gradient(const tt_apply *a);
+/* Where the next kernels of ctx count: their result, and what they store beside it. Comes before every
+ * kernel that stores act, so that what an earlier pass has set cannot last. */
+void tt_pass_count(const tt_pass *pass, tt_ctx *ctx, tt_part part, int result, int beside);
 
 /* ---- FP8: each does nothing where it is not the format ---- */
 

@@ -63,6 +63,15 @@ static const row rows[] = {
 };
 enum { ROWS = sizeof rows / sizeof rows[0] };
 
+const char *tt_role_name(tt_role role)
+{
+    int i = 0;
+    while (rows[i].role != role) { /* every role has a row */
+        i++;
+    }
+    return rows[i].name;
+}
+
 static int64_t extent(const tt_shape *shape, letter dim)
 {
     switch (dim) {

@@ -1,4 +1,5 @@
-/* metrics.c: metrics.jsonl, data.jsonl, digests.jsonl and the lines for people. See metrics.h.
+/* metrics.c: metrics.jsonl, data.jsonl, digests.jsonl, numerics.jsonl and the lines for people. See
+ * metrics.h.
  *
  * Reads records; writes files and stderr; next: scripts/plot_loss.sh. */
 #include "tutti/train/metrics.h"
@@ -184,6 +185,8 @@ tt_code tt_metrics_open(tt_metrics *metrics, const tt_trainer *t, tt_err *err)
     TT_TRY(open_lines(&metrics->trace, config->run.trace_data, dir, "data.jsonl", last, err));
     TT_TRY(open_lines(&metrics->digests, config->run.digest_every > 0, dir, "digests.jsonl", last,
                       err));
+    TT_TRY(open_lines(&metrics->numerics, config->run.numerics_every > 0, dir, "numerics.jsonl",
+                      last, err));
     tt_text line = {0};
     run_line(t, &line);
     TT_TRY(put(metrics->file, &line, "metrics.jsonl", err));
@@ -288,6 +291,13 @@ tt_code tt_metrics_step(tt_metrics *metrics, const tt_trainer *t, const tt_recor
         TT_TRY(
             write_line(metrics->digests, tt_digests_line(digests, r->step), "digests.jsonl", err));
     }
+    if (r->numerics) {
+        line = (tt_text){0};
+        tt_text_add(&line, "{\"step\": %lld, \"numerics\": ", (long long)r->step);
+        tt_numerics_text(r->numerics, &line);
+        tt_text_add(&line, "}\n");
+        TT_TRY(put(metrics->numerics, &line, "numerics.jsonl", err));
+    }
     show(metrics, t, r);
 out:
     return rc;
@@ -345,5 +355,8 @@ void tt_metrics_close(tt_metrics *metrics)
     if (metrics->digests) {
         fclose(metrics->digests);
     }
-    metrics->file = metrics->trace = metrics->digests = NULL;
+    if (metrics->numerics) {
+        fclose(metrics->numerics);
+    }
+    metrics->file = metrics->trace = metrics->digests = metrics->numerics = NULL;
 }

@@ -71,10 +71,16 @@ static void update_shard(tt_trainer *t, double lr, double grad_scale)
         const tt_segment *s = &t->segment[i];
         const tt_grad g = tt_grad_from(&t->gradient, s->flat);
         const tt_master master = tt_masters_of(t, s);
+        tt_census *census = tt_numerics_weights(t, s->role);
+        t->ctx.count.result = census;
         t->ctx.ops->adamw(&t->ctx, &master, t->m + s->local, t->v + s->local,
                           tt_act_at(t->weights, s->flat, t->print.act_bytes), &g, s->count,
                           s->decay ? &decayed : &plain);
+        if (census != NULL) {
+            census->values -= s->gap;
+        }
     }
+    t->ctx.count.result = NULL;
 }
 
 /* t->maxima[TT_STEP_MAXIMA] inout, and FP8's largest magnitudes of the step: the largest over ranks. */
@@ -132,6 +138,8 @@ tt_code tt_step(tt_trainer *t, const tt_request *request, tt_record *record, tt_
     tt_err own = request->err;
     double data_ms = 0;
 
+    const bool counts = tt_numerics_begin(t, step + 1);
+    const tt_census *census = NULL;
     begin_gradient(t);                                                    /* g <- 0, seed         */
     tt_inject_start(t, step + 1, &tutti.mistakes);
     tt_reduce_begin(&t->reduce, t->world, &print->buckets, t->gradient.sum, t->gradient.fixed);
@@ -160,6 +168,9 @@ tt_code tt_step(tt_trainer *t, const tt_request *request, tt_record *record, tt_
     TT_TRY(tt_reduce_finish(&t->reduce, err));                            /* G <- sum over ranks  */
 
     const int bad = tt_tally_gradient(t, &tally);                         /* ||G_r||^2, finite?   */
+    if (counts) {
+        tt_numerics_gradient(t);
+    }
     tally.loss = loss.sum;
     tally.count = loss.count;
     tally.failed = mine != TT_OK;
@@ -198,6 +209,9 @@ tt_code tt_step(tt_trainer *t, const tt_request *request, tt_record *record, tt_
         tt_model_pack(t->model);                                          /* once, for all m      */
     }
 
+    if (counts) {                                                         /* inf, NaN, .. so far  */
+        TT_TRY(tt_numerics_sum(t, &census, err));
+    }
     *record = (tt_record){.step = t->progress.step,                       /* one record           */
                           .loss = tally.count > 0 ? tt_exact_value(&tally.loss) / count : 0,
                           .tokens = tally.count,
@@ -209,6 +223,7 @@ tt_code tt_step(tt_trainer *t, const tt_request *request, tt_record *record, tt_
                           .skipped = !update,
                           .loss_scale = scale,
                           .nonfinite = tally.nonfinite,
+                          .numerics = census,
                           .stop = tally.stop > 0,
                           .data_ms = data_ms};
     if (tally.nonfinite > 0) {

@@ -29,6 +29,18 @@ _Static_assert(sizeof(tt_tally) == TT_STEP_SUMS * sizeof(int64_t), "the plan cou
  * the table that has such, which is the first that backward came to; or -1. Local. */
 int tt_tally_gradient(tt_trainer *t, tt_tally *tally);
 
+/* Step `number`, which begins: is it counted (run.numerics_every)? Tells the model. Local. */
+bool tt_numerics_begin(tt_trainer *t, int64_t number);
+/* Counts the rank's share of the gradient, after the reduction. Local. */
+void tt_numerics_gradient(tt_trainer *t);
+/* Where the update counts the weights of a parameter; NULL: this step, or this rank, does not. */
+tt_census *tt_numerics_weights(const tt_trainer *t, tt_role role);
+/* All has been counted: sums over threads and ranks. *sum is the trainer's. Collective. */
+tt_code tt_numerics_sum(tt_trainer *t, const tt_census **sum, tt_err *err);
+/* Allocates and frees. Local. */
+tt_code tt_numerics_open(tt_trainer *t, tt_err *err);
+void tt_numerics_close(tt_trainer *t);
+
 /* Names the last of these parameters over all ranks in the record. Collective. */
 tt_code tt_tally_name(tt_trainer *t, int mine, tt_record *record, tt_err *err);
 

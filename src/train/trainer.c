@@ -83,11 +83,14 @@ static tt_code make_segments(tt_trainer *t, tt_err *err)
             }
             int64_t next = i + 1 < params->count ? params->param[i + 1].offset : params->total;
             int64_t end = tt_min(next, shard->range[r].end);
+            int64_t held = params->param[i].offset + params->param[i].count;
             t->segment[t->segments++] =
                 (tt_segment){.flat = at,
                              .local = shard->local[r] + (at - shard->range[r].first),
                              .count = end - at,
-                             .decay = params->param[i].decay};
+                             .decay = params->param[i].decay,
+                             .role = params->param[i].role,
+                             .gap = tt_min(tt_max(0, end - held), end - at)};
             at = end;
         }
     }
@@ -140,6 +143,7 @@ static tt_code allocate(tt_trainer *t, tt_err *err)
                          &t->wide, p->split.micro, p->shape.T, &t->arena[TT_MEM_ACTIVATIONS],
                          p->config.memory.pack_weights ? &t->arena[TT_MEM_PACKED] : NULL, err));
     TT_TRY(make_segments(t, err));
+    TT_TRY(tt_numerics_open(t, err));
 out:
     return rc;
 }
@@ -231,6 +235,7 @@ void tt_trainer_close(tt_trainer *t)
     tt_text_free(&t->past);
     free(t->segment);
     free(t->maxima);
+    tt_numerics_close(t);
     tt_tokens_close(t->train_tokens);
     tt_tokens_close(t->valid_tokens);
     for (int i = 0; i < TT_MEM_COMPONENTS; i++) {

@@ -59,6 +59,7 @@ START_TEST(resume_says_how_to_begin)
     /* never: begins anew; the earlier run's files are moved, others stay. */
     if (tt_test_world.rank == 0) {
         write_text(in_folder("how/metrics.jsonl"), "{\"step\": 1}\n", 12);
+        write_text(in_folder("how/numerics.jsonl"), "{\"step\": 1}\n", 12);
         write_text(in_folder("how/notes.txt"), "mine", 4);
     }
     set(&config, "run.resume", "never");
@@ -72,6 +73,8 @@ START_TEST(resume_says_how_to_begin)
     ck_assert(everywhere(exists(path)));
     snprintf(path, sizeof path, "%s/metrics.jsonl", aside);
     ck_assert(everywhere(exists(path) && exists(in_folder("how/notes.txt"))));
+    snprintf(path, sizeof path, "%s/numerics.jsonl", aside);
+    ck_assert(everywhere(exists(path) && !exists(in_folder("how/numerics.jsonl"))));
     ck_assert(everywhere(!exists(in_folder("how/step-%08d.h5", FIRST))));
     ck_assert(everywhere(!exists(in_folder("how/metrics.jsonl"))));
 }

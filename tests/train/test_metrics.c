@@ -274,6 +274,7 @@ START_TEST(resuming_cuts_back)
     tt_text_add(&text, "%s%s", before, after);
     write_text(in_run(&config, "metrics.jsonl"), text.data, text.length);
     write_text(in_run(&config, "data.jsonl"), text.data, text.length);
+    write_text(in_run(&config, "numerics.jsonl"), text.data, text.length);
     tt_text_free(&text);
 
     must(tt_metrics_open(&metrics, &t, &err_));
@@ -288,9 +289,12 @@ START_TEST(resuming_cuts_back)
     has_keys(got.line[5], "run");
     ck_assert(number_of(got.line[5], "first_step") == 3);
     tt_text_free(&got.text);
-    got = read_lines(in_run(&config, "data.jsonl"));
-    ck_assert_int_eq(got.count, 5);
-    tt_text_free(&got.text);
+    const char *const others[] = {"data.jsonl", "numerics.jsonl"};
+    for (int i = 0; i < 2; i++) {
+        got = read_lines(in_run(&config, others[i]));
+        ck_assert_int_eq(got.count, 5);
+        tt_text_free(&got.text);
+    }
 
     /* Opened again: nothing more to cut. */
     must(tt_metrics_open(&metrics, &t, &err_));

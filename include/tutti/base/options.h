@@ -77,7 +77,7 @@ typedef struct tt_config {
     struct {
         char dir[TT_PATH];
         int64_t steps, seed, threads, log_every, eval_every, eval_sequences, save_every, keep,
-            digest_every;
+            digest_every, numerics_every;
         bool exact;
         char resume[TT_NAME]; /* auto | never | must */
         char init_from[TT_PATH], dump_gradients[TT_PATH];

@@ -25,6 +25,7 @@
 #include "tutti/base/status.h"
 #include "tutti/kernels/kernels.h"
 #include "tutti/model/autocast.h"
+#include "tutti/model/census.h"
 #include "tutti/model/fp8.h"
 #include "tutti/model/params.h"
 
@@ -72,6 +73,9 @@ tt_code tt_model_open(tt_model **model, const tt_shape *shape, const tt_params *
                       void *weights, const tt_grad *gradient, tt_fp8 *fp8, const tt_wide *wide,
                       int64_t B, int64_t T, tt_arena *arena, tt_arena *packed, tt_err *err);
 void tt_model_close(tt_model *model);
+
+/* From now on training passes, and tt_model_pack, count there; NULL: they do not. Copied. */
+void tt_model_count(tt_model *model, const tt_numerics *numerics);
 
 /* Makes of the weights as they are now what the matmuls read: in FP8 rounds them, then packs those that
  * are kept packed. */

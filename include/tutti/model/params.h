@@ -51,6 +51,9 @@ typedef enum tt_role {
     TT_ROLES
 } tt_role;
 
+/* The name of its parameters, in a block without the block's number: "attn.qkv.weight". */
+const char *tt_role_name(tt_role role);
+
 typedef enum tt_init { TT_INIT_ZERO, TT_INIT_ONE, TT_INIT_NORMAL } tt_init;
 
 typedef struct tt_param {

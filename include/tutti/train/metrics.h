@@ -1,5 +1,6 @@
 /* metrics.h: <run.dir>/metrics.jsonl, one JSON object a line, for programs; the lines a person reads;
- * <run.dir>/data.jsonl with run.trace_data; and <run.dir>/digests.jsonl with run.digest_every.
+ * <run.dir>/data.jsonl with run.trace_data; <run.dir>/digests.jsonl with run.digest_every; and
+ * <run.dir>/numerics.jsonl with run.numerics_every.
  *
  * Only rank 0 writes. Each line is written whole and flushed, so a killed run leaves whole lines. On
  * resume lines of steps that will be made again are dropped, so the file reads as one run. */
@@ -16,11 +17,11 @@
 #include "tutti/train/step.h"
 
 typedef struct tt_metrics {
-    FILE *file, *trace, *digests; /* owned; NULL on other ranks */
-    tt_log *log;                  /* borrowed */
-    double started;               /* tt_seconds at open */
-    int64_t first_step;           /* progress at open */
-    double valid_loss;            /* last one; negative: none yet */
+    FILE *file, *trace, *digests, *numerics; /* owned; NULL on other ranks */
+    tt_log *log;                             /* borrowed */
+    double started;                          /* tt_seconds at open */
+    int64_t first_step;                      /* progress at open */
+    double valid_loss;                       /* last one; negative: none yet */
 } tt_metrics;
 
 /* Local; the caller agrees. */

@@ -28,8 +28,10 @@ typedef struct tt_record {
                                  first, the trainer's; or NULL */
     double step_ms, tokens_per_s, mfu, comm_ms, comm_exposed_ms, rss_mb;
     int64_t comm_calls, comm_bytes; /* of this rank */
-    bool stop;                      /* some rank was asked to stop */
-    double data_ms;                 /* reading batches, on this rank */
+    const tt_census *numerics; /* [TT_CENSUS_GROUPS] of all ranks, the trainer's; NULL: this step
+                                       was not counted */
+    bool stop;                 /* some rank was asked to stop */
+    double data_ms;            /* reading batches, on this rank */
 } tt_record;
 
 /* What a rank brings to a step: all learn of it in the step's own agreement. */

@@ -37,6 +37,8 @@ typedef struct tt_progress {
 typedef struct tt_segment {
     int64_t flat, local, count; /* in the flat vector, in the shard's arrays */
     bool decay;
+    tt_role role;
+    int64_t gap; /* elements at its end that belong to no parameter */
 } tt_segment;
 
 typedef struct tt_trainer {
@@ -64,6 +66,8 @@ typedef struct tt_trainer {
     tt_model *model; /* owned */
     tt_reduce reduce;
     tt_progress progress;
+    tt_numerics
+        numerics;      /* owned array: where a step is counted; NULL without run.numerics_every */
     double *maxima;    /* [TT_STEP_MAXIMA + fp8.sites] owned: what ranks compare in a step */
     tt_text past;      /* owned: arithmetics before that of now (train/arithmetic.h) */
     double peak_flops; /* measured at start, all ranks together */
