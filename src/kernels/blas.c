@@ -48,8 +48,8 @@ static size_t blas_workspace(const tt_extents *extents, int threads)
     return tile_bytes() * (size_t)threads;
 }
 
-/* y[M,N] = e(x[M,K] times w[N,K]^T, turned, or w[K,N]); every leaf a row of panels of its own. Logits are
- * not act, and not counted. */
+/* y[M,N] = e(x[M,K] times w[N,K]^T, turned, or w[K,N]); every leaf a row of panels of its own.
+ * Logits are not act, and not counted. */
 static void forward(tt_ctx *ctx, float *y, const float *x, const float *w, const tt_epilogue *e,
                     int64_t M, int64_t N, int64_t K, int64_t leaf, bool turned, bool logits)
 {

@@ -33,8 +33,8 @@ int tt_tally_gradient(tt_trainer *t, tt_tally *tally);
 bool tt_numerics_begin(tt_trainer *t, int64_t number);
 /* Counts the rank's share of the gradient, after the reduction. Local. */
 void tt_numerics_gradient(tt_trainer *t);
-/* Where the update of step number progress.step counts the weights of a parameter; NULL: that step is not
- * counted, or another rank does it. */
+/* Where the update of step number progress.step counts the weights of a parameter; NULL: that step is
+ * not counted, or another rank does it. */
 tt_census *tt_numerics_weights(const tt_trainer *t, tt_role role);
 /* All has been counted: sums over threads and ranks. *sum is the trainer's. Collective. */
 tt_code tt_numerics_sum(tt_trainer *t, const tt_census **sum, tt_err *err);

@@ -32,7 +32,8 @@ static tt_census total(const tt_census *census)
     return sum;
 }
 
-/* The slow count of n results as they are stored: by bits, as threads take subnormal numbers for zero. */
+/* The slow count of n results as they are stored: by bits, as threads take subnormal numbers for
+ * zero. */
 static tt_census slow(const rig *r, const float *result, int64_t n)
 {
     tt_census want = {.values = n};
@@ -76,8 +77,8 @@ static void shows(const rig *r, tt_census want, bool inf, bool underflow)
     }
 }
 
-/* Magnitudes that products of two of them take over the edges of FP16, and one of BF16: 181 / 128 squared
- * is finite in FP32 and rounds to infinity in BF16. */
+/* Magnitudes that products of two of them take over the edges of FP16, and one of BF16: 181 / 128
+ * squared is finite in FP32 and rounds to infinity in BF16. */
 static double factor(const rig *r, int64_t i)
 {
     static const double narrow[] = {1, -300, 0x1p-13, 0x1p-20, 255, -0x1p9, 0, 1.5};
