@@ -85,8 +85,9 @@ train() {
     scripts/run.sh -n 1 -t 3600 "$tutti" train configs/formats.yaml run.eval_sequences=1000000 \
         "${overrides[@]}" "data.train=$data" "run.dir=$runs/$name" run.resume=never \
         run.eval_every=1000000000 run.save_every=0 run.keep=1 run.log_every=0 "$@" >"$work/log" 2>&1 || {
+        local code=$?
         tail -n 20 "$work/log" >&2
-        fail 1 "the run failed with $*"
+        fail "$((code == 2 ? 2 : 1))" "the run failed with $*"
     }
     [[ ! -t 2 ]] || printf '\r\e[K' >&2
 }

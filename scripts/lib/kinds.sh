@@ -9,6 +9,7 @@ all_kinds='fp32 tf32 bf16 bf16-split bf16-none bf16-stochastic bf16-fp32-ops fp1
 kind_keys() {
     case $1 in
     fp32 | tf32 | bf16 | fp16 | fp8) echo "precision.compute=$1" ;;
+    fp8-current) echo "precision.compute=fp8 fp8.recipe=current" ;;
     bf16-split) echo "precision.compute=bf16 precision.master=split" ;;
     bf16-none) echo "precision.compute=bf16 precision.master=none precision.rounding=nearest" ;;
     bf16-stochastic) echo "precision.compute=bf16 precision.master=none precision.rounding=stochastic" ;;

@@ -490,7 +490,7 @@ tt_code tt_config_same_trajectory(const tt_config *stored, const tt_config *now,
         tt_config_value(stored, option, &was);
         tt_config_value(now, option, &is);
         tt_fail(err, TT_EUSER,
-                "%s is %s in the checkpoint but %s now, and would change what is learned; set it "
+                "%s is %s in the checkpoint but %s now, and may change what is learned; set it "
                 "back, or start a new run in another run.dir",
                 option->path, was.failed ? "?" : was.data, is.failed ? "?" : is.data);
         tt_text_free(&was);

@@ -164,6 +164,34 @@ static void memory_text(const tt_blueprint *p, tt_text *out)
                 p->plan.ranks, p->plan.ranks == 1 ? "" : "s");
 }
 
+/* What keeps numbers within reach of a narrow format, where something does. */
+static void scales_text(const tt_blueprint *p, tt_text *out)
+{
+    const tt_config *c = &p->config;
+    const bool fp8 = p->fp8.sites > 0, loss = strcmp(c->precision.loss_scale, "none") != 0;
+    if (!fp8 && !loss) {
+        return;
+    }
+    tt_text_add(out, "Scales\n");
+    if (fp8) {
+        tt_text_add(out, "  fp8            %s", c->fp8.recipe);
+        if (p->fp8.recipe == TT_FP8_DELAYED) {
+            tt_text_add(out, ", of %lld steps, margin %lld", (long long)c->fp8.history,
+                        (long long)c->fp8.margin);
+        }
+        tt_text_add(out, "; gradients %s\n", c->fp8.backward);
+    }
+    if (loss) {
+        tt_text_add(out, "  loss           %s", c->precision.loss_scale);
+        if (tt_scaler_is_dynamic(c)) {
+            tt_text_add(out, ", from %.9g, within %.9g and %.9g", c->scaler.start, c->scaler.floor,
+                        c->scaler.cap);
+        }
+        tt_text_add(out, "\n");
+    }
+    tt_text_add(out, "\n");
+}
+
 void tt_plan_text(const tt_blueprint *p, tt_text *out)
 {
     const tt_plan *plan = &p->plan;
@@ -184,6 +212,7 @@ void tt_plan_text(const tt_blueprint *p, tt_text *out)
                 (long long)plan->tokens_per_step);
     memory_text(p, out);
     tt_autocast_text(&p->autocast, out);
+    scales_text(p, out);
     tt_human_bytes((double)plan->wire_bytes, size);
     tt_text_add(out, "Wire per step and rank (whatever accumulate is)\n");
     tt_text_add(out, "  collectives    %12lld\n", (long long)plan->wire_calls);

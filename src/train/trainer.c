@@ -217,7 +217,7 @@ tt_code tt_trainer_open(tt_trainer *t, const tt_config *config, tt_world *world,
     TT_TRY(tt_state_begin(t, err));
     if (tt_scaler_is_missed(&t->print.config) && world->rank == 0) {
         tt_warn(log, "precision.compute is fp16 and precision.loss_scale none: gradients of "
-                     "the mean loss below 6e-08 become 0 on their way back; dynamic keeps them");
+                     "the mean loss below 3e-08 become 0 on their way back; dynamic keeps them");
     }
     t->peak_flops =
         t->ctx.ops->peak(&t->ctx, 0.05) * tt_world_processor_share(world, t->ctx.threads);

@@ -62,6 +62,10 @@ said "plan: batch" 'sequences 12 = micro 1 x accumulate 3 x ranks 4; 192 tokens 
 said "plan: memory" '^  total  *[0-9.]* [KM]iB'
 said "plan: formats" 'matmuls.*fp32'
 said "plan: wire" '^  collectives  *4$'
+alone plan "$work/tiny.yaml" precision.compute=fp8 fp8.recipe=delayed fp8.history=7 precision.loss_scale=dynamic
+said "plan: FP8's scales" '^  fp8  *delayed, of 7 steps, margin 0; gradients bf16'
+said "plan: the loss scale" '^  loss  *dynamic, from 65536, within 1 and 16777216'
+said "plan: the table of formats" '^  qkv  *fp8_e4m3  *fp8_e4m3  *fp32  *bf16 '
 alone plan "$work/tiny.yaml" model.vocab=50304 model.channels=768 model.layers=12 model.heads=12 \
     model.context=1024 data.train= --ranks 2
 said "plan: parameters of GPT-2 small, without a token file" '124475904 parameters'
