@@ -1,25 +1,33 @@
 #!/usr/bin/env bash
 # bench.sh: every benchmark of `tutti bench`, as Markdown.
 #
-#   scripts/bench.sh [FOLDER] [--repeat N] [--step-repeat N] [key=value ...]
+#   scripts/bench.sh [FOLDER] [--repeat N] [--step-repeat N] [--only NAME] [key=value ...]
 #
 # Writes FOLDER/bench.md (default: build) and what it was made from, the JSON lines of each benchmark,
 # FOLDER/bench/NAME.jsonl: peak, gemm, attention, step, exact (normal and exact mode in turn), formats (a
 # step of one sequence in every format, in turn), small (a small model on 2 ranks), allreduce (2 ranks). Keys
 # change the model of all but `small`; default GPT-2 124M, micro-batches of 4.
-# TUTTI_BIN is the program, default build/release/tutti. Takes some minutes.
+# --only NAME measures that one anew and takes the others as they lie there. TUTTI_BIN is the program,
+# default build/release/tutti. Takes some minutes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 tutti=${TUTTI_BIN:-build/release/tutti}
 folder=build
 repeat=5
 step_repeat=3
+only=
 keys=()
 while (($# > 0)); do
     case $1 in
     --repeat | --step-repeat)
         [[ ${2:-} =~ ^[0-9]+$ ]] || { echo "bench.sh: $1 needs a number" >&2; exit 2; }
         if [[ $1 == --repeat ]]; then repeat=$2; else step_repeat=$2; fi
+        shift
+        ;;
+    --only)
+        only=${2:-}
+        [[ $only =~ ^(peak|gemm|attention|step|exact|formats|small|allreduce)$ ]] ||
+            { echo "bench.sh: --only needs the name of a benchmark; see --help" >&2; exit 2; }
         shift
         ;;
     -h | --help)
@@ -40,6 +48,7 @@ mkdir -p "$lines"
 
 # measure NAME COMMAND...: its lines.
 measure() {
+    [[ -z $only || $only == "$1" ]] || return 0
     echo "bench: $1" >&2
     "${@:2}" >"$lines/$1.jsonl"
 }

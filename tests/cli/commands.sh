@@ -60,7 +60,6 @@ held=$(awk '/^held out/ { print $5 }' "$work/out")
 alone plan "$work/tiny.yaml" --ranks 4
 said "plan: batch" 'sequences 12 = micro 1 x accumulate 3 x ranks 4; 192 tokens a step'
 said "plan: memory" '^  total  *[0-9.]* [KM]iB'
-said "plan: formats" 'matmuls.*fp32'
 said "plan: wire" '^  collectives  *4$'
 alone plan "$work/tiny.yaml" precision.compute=fp8 fp8.recipe=delayed fp8.history=7 precision.loss_scale=dynamic
 said "plan: FP8's scales" '^  fp8  *delayed, of 7 steps, margin 0; gradients bf16'
