@@ -117,10 +117,17 @@ static tt_code read_name(reader *r, char *path, size_t prefix, tt_err *err)
     return TT_OK;
 }
 
-/* The words of a list, with commas between, into *words; the current event is the list's start. */
+static tt_code holds_nul(reader *r, const char *path, tt_err *err)
+{
+    return tt_fail(err, TT_EUSER, "%s: %s holds a NUL byte", here(r), path);
+}
+
+/* The words of a list as an override has them, "[a,b]", into *words; the current event is the list's
+ * start. */
 static tt_code read_words(reader *r, const char *path, tt_text *words, tt_err *err)
 {
     tt_code rc = TT_OK;
+    tt_text_add(words, "[");
     for (;;) {
         TT_TRY(next(r, err));
         if (r->event.type == YAML_SEQUENCE_END_EVENT) {
@@ -128,6 +135,10 @@ static tt_code read_words(reader *r, const char *path, tt_text *words, tt_err *e
         }
         TT_TRY(check_plain(r, err));
         const char *word = r->event.type == YAML_SCALAR_EVENT ? scalar(r) : NULL;
+        if (word == NULL && r->event.type == YAML_SCALAR_EVENT) {
+            rc = holds_nul(r, path, err);
+            goto out;
+        }
         if (word == NULL || word[0] == '\0' || strchr(word, ',') != NULL) {
             rc = tt_fail(err, TT_EUSER, "%s: %s is a list of words, and here is %s", here(r), path,
                          word == NULL        ? kind_of(r)
@@ -135,8 +146,9 @@ static tt_code read_words(reader *r, const char *path, tt_text *words, tt_err *e
                                              : "an empty one");
             goto out;
         }
-        tt_text_add(words, "%s%s", words->length > 0 ? "," : "", word);
+        tt_text_add(words, "%s%s", words->length > 1 ? "," : "", word);
     }
+    tt_text_add(words, "]");
     if (words->failed) {
         rc = tt_fail(err, TT_EWORLD, "%s: out of memory", r->name);
     }
@@ -152,7 +164,7 @@ static tt_code read_list(reader *r, const char *path, tt_err *err)
     if (rc == TT_OK) {
         char where[sizeof r->where];
         snprintf(where, sizeof where, "%s:%d", r->name, line);
-        rc = tt_config_set(r->config, where, path, words.data != NULL ? words.data : "", err);
+        rc = tt_config_set(r->config, where, path, words.data, err);
     }
     tt_text_free(&words);
     return rc;
@@ -189,7 +201,7 @@ static tt_code read_value(reader *r, const char *path, tt_err *err)
     }
     const char *value = scalar(r);
     if (value == NULL) {
-        return tt_fail(err, TT_EUSER, "%s: %s holds a NUL byte", here(r), path);
+        return holds_nul(r, path, err);
     }
     bool plain = r->event.data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
     bool word = option->type == TT_OPT_STRING || option->type == TT_OPT_CHOICE ||

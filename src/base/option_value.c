@@ -157,9 +157,13 @@ static const char *next_word(const char **text, size_t *rest, size_t *length, bo
 static bool read_list(const tt_option *option, const char *value, uint64_t *chosen, tt_text *wrong)
 {
     size_t rest = strlen(value), length = 0;
-    bool bracketed = rest >= 2 && value[0] == '[' && value[rest - 1] == ']';
-    const char *at = value + bracketed;
-    rest -= bracketed ? 2 : 0;
+    const bool opens = value[0] == '[', closes = rest > 0 && value[rest - 1] == ']';
+    const char *at = value + opens;
+    if (opens != closes) {
+        tt_text_add(wrong, "lacks its %s", opens ? "closing ]" : "opening [");
+        return false;
+    }
+    rest -= opens ? 2 : 0;
     *chosen = 0;
     for (bool more = strspn(at, " ") < rest; more;) {
         char name[TT_NAME];
@@ -266,7 +270,7 @@ static const char *store_one(tt_config *config, const tt_option *option, const c
         return NULL;
     case TT_OPT_REAL:
         if (!tt_parse_double(value, &real)) {
-            return "is not a number";
+            return tt_spells_decimal(value) ? "is beyond FP64" : "is not a number";
         }
         if (!in_range(option, real)) {
             return "is out of range";
@@ -289,7 +293,8 @@ static const char *store_one(tt_config *config, const tt_option *option, const c
             break;
         }
         if (!tt_parse_double(value, &real)) {
-            return "is neither one of its words nor a number";
+            return tt_spells_decimal(value) ? "is beyond FP64"
+                                            : "is neither one of its words nor a number";
         }
         return in_range(option, real) ? store_number(config, option, real) : "is out of range";
     case TT_OPT_LIST:

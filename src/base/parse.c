@@ -44,10 +44,9 @@ bool tt_parse_int(const char *text, int64_t *out)
     return true;
 }
 
-/* [sign] (digits [. [digits]] | . digits) [e [sign] digits] */
-static bool spells_decimal(const char *s)
+bool tt_spells_decimal(const char *text)
 {
-    s = skip_sign(s);
+    const char *s = skip_sign(text);
     const char *whole = s;
     s = skip_digits(s);
     bool digits = s > whole;
@@ -71,7 +70,7 @@ static bool spells_decimal(const char *s)
 
 bool tt_parse_double(const char *text, double *out)
 {
-    if (!spells_decimal(text)) {
+    if (!tt_spells_decimal(text)) {
         return false;
     }
     locale_t plain = newlocale(LC_ALL_MASK, "C", (locale_t)0);

@@ -32,6 +32,9 @@ bool tt_text_is_clean(const char *value);
  * the type's range, or (double) is not finite. */
 bool tt_parse_int(const char *text, int64_t *out);
 bool tt_parse_double(const char *text, double *out);
+/* [sign] (digits [. [digits]] | . digits) [e [sign] digits]: what tt_parse_double reads, unless it is
+ * infinite or 0 in a double without being 0. */
+bool tt_spells_decimal(const char *text);
 
 /* Damerau-Levenshtein distance, for "did you mean". */
 int tt_edit_distance(const char *a, const char *b);
