@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 #include <strings.h>
 
 #include "tutti/numerics/format.h"
@@ -47,14 +48,13 @@ static bool beyond(tt_format f, double size)
     return size > tie || (size == tie && f != TT_E4M3);
 }
 
-/* How a finite number fared when it became `result`. */
-static char mark_of(tt_format f, double value, double result)
+/* How a finite number fared when it became FP32 and from there `result`. */
+static char mark_of(tt_format f, double value, float single, double result)
 {
-    const double size = fabs(value);
-    if (!isfinite(value) || size == 0) {
+    if (!isfinite(value) || value == 0) {
         return EXACT;
     }
-    if (beyond(f, size)) {
+    if (!isfinite(single) || beyond(f, fabs((double)single))) {
         return BEYOND;
     }
     if (result == 0) {
@@ -83,8 +83,10 @@ static tt_code conversions(int count, char **number, tt_text *out, tt_err *err)
     for (int i = 0; i < count; i++) {
         double value;
         if (!parse(number[i], &value)) {
-            rc = tt_fail(err, TT_EUSER, "tutti formats: '%s' is not a number, inf or nan",
-                         number[i]);
+            rc = tt_fail(err, TT_EUSER, "tutti formats: '%.200s' is %s", number[i],
+                         tt_spells_decimal(number[i])
+                             ? "beyond FP64, in which numbers are read: infinite or 0 there"
+                             : "not a number, inf or nan");
             goto out;
         }
         tt_text_add(out, "%-14s", number[i]);
@@ -95,7 +97,7 @@ static tt_code conversions(int count, char **number, tt_text *out, tt_err *err)
             const uint32_t code =
                 saturated ? tt_format_saturated(f, single) : tt_format_code(f, single);
             const double result = (double)tt_format_value(f, code);
-            const char mark = mark_of(f, value, result);
+            const char mark = mark_of(f, value, single, result);
             seen[(int)mark] = true;
             tt_text_add(out, mark == EXACT && saturated ? " %14.8g" : " %14.8g%c", result, mark);
         }
@@ -111,22 +113,29 @@ out:
     return rc;
 }
 
+static const char usage[] =
+    "usage: tutti formats [--] [NUMBER ...]\n\n"
+    "The table of number formats; or, of each number (inf and nan are allowed), what it\n"
+    "becomes in each format: rounded to FP32 first, then from there to nearest, ties to\n"
+    "even.\n";
+
 /* Negative numbers look like flags, so this command reads its words itself. */
 int tt_cmd_formats(int argc, char **argv)
 {
     tt_code rc = TT_OK;
     tt_err err = {TT_OK, ""};
     tt_text text = {0};
-    for (int i = 1; i < argc; i++) {
-        if (argv[i][0] == '-' && (argv[i][1] == 'h' || argv[i][1] == '-')) {
-            puts("usage: tutti formats [NUMBER ...]\n\n"
-                 "The table of number formats; or, of each number (inf and nan are allowed), what "
-                 "it\n"
-                 "becomes in each format: rounded to FP32 first, then from there to nearest, ties "
-                 "to\n"
-                 "even.");
+    int first = 1;
+    for (; first < argc && strcmp(argv[first], "--") != 0; first++) {
+        if (strcmp(argv[first], "-h") == 0 || strcmp(argv[first], "--help") == 0) {
+            fputs(usage, stdout);
             return TT_OK;
         }
+    }
+    if (first < argc) { /* what stands before "--" keeps its place */
+        memmove(argv + 2, argv + 1, (size_t)(first - 1) * sizeof *argv);
+        argc--;
+        argv++;
     }
     if (argc > 1) {
         TT_TRY(conversions(argc - 1, argv + 1, &text, &err));

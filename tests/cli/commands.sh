@@ -48,6 +48,15 @@ said "formats: beyond it" '^464.1 .* 448^  *448   *448$'
 said "formats: underflow" '^-1e-9 .* -0_  *-0_  *-0_  *-0_$'
 said "formats: subnormal" '^1e-6 .* 1.013279e-06~ '
 said "formats: what the marks mean" '^\^  beyond the largest'
+alone formats 65519.99999999999 1e39 1e-50
+said "formats: overflow on the way through FP32" '^65519.99999999999  *65520  *65536  *65536  *inf^ '
+said "formats: beyond FP32" '^1e39  *inf^  *inf^  *inf^  *inf^  *448^  *inf^  *57344^$'
+said "formats: below FP32" '^1e-50  *0_ '
+alone formats -1 -- -0 1
+said "formats: -- ends options" '^-0  *-0  *-0 '
+said "formats: what stands before it counts" '^-1  *-1 '
+alone formats --
+said "formats --: the table" '^bf16 *16 *8 *7 '
 alone options
 said "options" '  optim.lr '
 
@@ -60,6 +69,7 @@ held=$(awk '/^held out/ { print $5 }' "$work/out")
 alone plan "$work/tiny.yaml" --ranks 4
 said "plan: batch" 'sequences 12 = micro 1 x accumulate 3 x ranks 4; 192 tokens a step'
 said "plan: memory" '^  total  *[0-9.]* [KM]iB'
+said "plan: formats" '^  qkv  *fp32  *fp32  *fp32 '
 said "plan: wire" '^  collectives  *4$'
 alone plan "$work/tiny.yaml" precision.compute=fp8 fp8.recipe=delayed fp8.history=7 precision.loss_scale=dynamic
 said "plan: FP8's scales" '^  fp8  *delayed, of 7 steps, margin 0; gradients bf16'
