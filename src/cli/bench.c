@@ -32,11 +32,13 @@ static const char usage[] =
 typedef struct tt_bench_row {
     const char *name;
     tt_code (*run)(tt_bench *bench, tt_err *err);
+    bool steps; /* whole ones, in which every operation has its format */
 } tt_bench_row;
 
 static const tt_bench_row rows[] = {
-    {"peak", tt_bench_peak}, {"gemm", tt_bench_gemm},   {"attention", tt_bench_attention},
-    {"step", tt_bench_step}, {"exact", tt_bench_exact}, {"allreduce", tt_bench_allreduce}};
+    {"peak", tt_bench_peak, false},           {"gemm", tt_bench_gemm, false},
+    {"attention", tt_bench_attention, false}, {"step", tt_bench_step, true},
+    {"exact", tt_bench_exact, true},          {"allreduce", tt_bench_allreduce, false}};
 enum { ROWS = sizeof rows / sizeof rows[0] };
 
 /* GPT-2 124M unless the arguments say otherwise. */
@@ -91,6 +93,12 @@ int tt_cmd_bench(int argc, char **argv)
     }
     if (rc == TT_OK) {
         rc = bench_config(&bench.config, argc - 2, argv + 2, &err);
+    }
+    if (rc == TT_OK && !row->steps && bench.config.precision.fp32_ops[0] != '\0') {
+        rc = tt_fail(&err, TT_EUSER,
+                     "precision.fp32_ops: [%s] has no meaning in tutti bench %s, which measures in "
+                     "precision.compute; allowed is [], or bench step and exact",
+                     bench.config.precision.fp32_ops, row->name);
     }
     TT_TRY(tt_agree(&world, rc, &err));
     TT_TRY(row->run(&bench, &err));
