@@ -65,10 +65,16 @@ static tt_code evaluate(tt_world *world, int argc, char **argv, const char *data
         count = tt_min(count, config->run.eval_sequences);
     }
     TT_TRY(tt_evaluate(world, infer.model, &sampler, &batch, count, &loss, err));
-    double mean = tt_loss_mean(&loss);
+    const double mean = tt_loss_mean(&loss);
+    if (!isfinite(mean)) {
+        rc = tt_fail(err, TT_EWORLD,
+                     "the loss of %s over %lld sequences of %s is not finite, computed in %s",
+                     argv[1], (long long)count, path, config->precision.compute);
+        goto out;
+    }
     if (world->rank == 0 && json) {
         tt_text_add(&text, "{\"valid_loss\": ");
-        tt_text_add_double(&text, mean); /* null when it is not finite */
+        tt_text_add_double(&text, mean);
         tt_text_add(&text, ", \"valid_tokens\": %lld, \"sequences\": %lld}\n",
                     (long long)loss.count, (long long)count);
     } else if (world->rank == 0) {
