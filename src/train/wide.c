@@ -7,6 +7,7 @@
  * Invariant: between steps the copies on every rank are the masters.
  *
  * Memory: a component of the plan. Reads masters; next: model/model.h multiplies by the copies. */
+#include <stdio.h>
 #include <string.h>
 
 #include "tutti/base/narrow.h"
@@ -39,11 +40,19 @@ tt_code tt_wide_check(const tt_blueprint *p, tt_err *err)
     if (p->params.wide == 0 || p->master != TT_MASTER_NONE) {
         return TT_OK;
     }
-    return tt_fail(
-        err, TT_EUSER,
-        "precision.fp32_ops: [%s] multiply by FP32 weights, but precision.master is none, "
-        "so that there are only weights in bf16; it can be fp32 or split.",
-        p->config.precision.fp32_ops);
+    char names[TT_LIST] = "";
+    size_t length = 0;
+    int count = 0;
+    for (tt_op_row row = 0; row < TT_ROWS; row++) {
+        if (tt_autocast_up(&p->autocast, row) && row != TT_ROW_ATTENTION) { /* which has none */
+            length += (size_t)snprintf(names + length, sizeof names - length, "%s%s",
+                                       count++ > 0 ? "," : "", tt_op_row_names[row]);
+        }
+    }
+    return tt_fail(err, TT_EUSER,
+                   "precision.fp32_ops: [%s] %s by FP32 weights, but precision.master is none, "
+                   "so that there are only weights in bf16; it can be fp32 or split.",
+                   names, count == 1 ? "multiplies" : "multiply");
 }
 
 tt_wide tt_wide_of(const tt_blueprint *p, tt_ctx *ctx, void *scratch, size_t bytes, float *weights)

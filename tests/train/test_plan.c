@@ -193,6 +193,9 @@ START_TEST(bytes_of_fp32_ops)
     set(&config, "precision.master", "none");
     ck_assert_int_eq(tt_blueprint_make(&p, &config, 257, 1, 2, 1, NULL, &err), TT_EUSER);
     ck_assert_msg(strstr(err.text, "[down,head] multiply by FP32 weights") != NULL, "%s", err.text);
+    set(&config, "precision.fp32_ops", "[attention, fc]");
+    ck_assert_int_eq(tt_blueprint_make(&p, &config, 257, 1, 2, 1, NULL, &err), TT_EUSER);
+    ck_assert_msg(strstr(err.text, ": [fc] multiplies by FP32 weights") != NULL, "%s", err.text);
     tt_blueprint_free(&p);                                   /* harmless */
     set(&config, "precision.fp32_ops", "[attention, loss]"); /* these have no weights */
     must(tt_blueprint_make(&p, &config, 257, 1, 2, 1, NULL, &err_));
