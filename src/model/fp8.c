@@ -71,7 +71,7 @@ float tt_fp8_expected(const tt_fp8 *fp8, int site)
     return most;
 }
 
-void tt_fp8_text(const tt_fp8 *fp8, tt_text *out)
+void tt_fp8_text(const tt_fp8 *fp8, double mean_over, tt_text *out)
 {
     const char *between = "{";
     for (int i = 0; i < SITES; i++) {
@@ -82,7 +82,7 @@ void tt_fp8_text(const tt_fp8 *fp8, tt_text *out)
         if (most > 0) {
             tt_text_add(out, "%s\"%s%s\": ", between, i < TT_SLOTS ? "" : "grad_",
                         tt_slots[i % TT_SLOTS].name);
-            tt_text_add_double(out, (double)most);
+            tt_text_add_double(out, i < TT_SLOTS ? (double)most : (double)most / mean_over);
             between = ", ";
         }
     }

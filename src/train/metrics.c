@@ -277,7 +277,7 @@ tt_code tt_metrics_step(tt_metrics *metrics, const tt_trainer *t, const tt_recor
     }
     if (t->print.fp8.sites > 0) {
         tt_text_add(&line, "\"fp8_amax\": ");
-        tt_fp8_text(&t->print.fp8, &line);
+        tt_fp8_text(&t->print.fp8, r->mean_over, &line);
         tt_text_add(&line, ", ");
     }
     tt_text_add(&line,

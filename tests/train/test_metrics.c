@@ -427,6 +427,38 @@ START_TEST(refusing_disk)
 }
 END_TEST
 
+/* Is the number a largest magnitude of the last step, divided by `over`? */
+static bool is_amax(const tt_fp8 *fp8, double value, double over)
+{
+    bool found = false;
+    for (int i = 0; i < fp8->sites; i++) {
+        found = found || (value > 0 && value == (double)fp8->amax[i] / over);
+    }
+    return found;
+}
+
+/* Magnitudes of FP8's gradients are those of the mean loss, as the norm is; of activations, their own. */
+START_TEST(magnitudes_of_gradients_are_of_the_mean)
+{
+    tt_config config = metrics_config("fp8");
+    tt_trainer t;
+    set(&config, "precision.compute", "fp8");
+    set(&config, "fp8.backward", "e5m2");
+    set(&config, "precision.loss_scale", "1024");
+    open_trainer(&t, &config, &alone);
+    must(tt_trainer_run(&t, &err_));
+    lines got = read_lines(in_run(&config, "metrics.jsonl"));
+    const char *line = got.line[5]; /* of step 4: an evaluation stands on either side of 3 and 4 */
+    const double tokens = number_of(line, "tokens");
+    ck_assert(number_of(line, "step") == 4 && tokens > 1);
+    ck_assert(is_amax(&t.print.fp8, number_of(line, "grad_qkv"), tokens));
+    ck_assert(!is_amax(&t.print.fp8, number_of(line, "grad_qkv"), 1));
+    ck_assert(is_amax(&t.print.fp8, number_of(line, "norm_1"), 1));
+    tt_text_free(&got.text);
+    tt_trainer_close(&t);
+}
+END_TEST
+
 static Suite *make_suite(void)
 {
     Suite *suite = suite_create("train/metrics");
@@ -435,6 +467,7 @@ static Suite *make_suite(void)
     tcase_add_unchecked_fixture(tests, open_folder, close_folder);
     tcase_add_test(tests, the_reader_is_strict);
     tcase_add_test(tests, a_run_writes_the_promised_lines);
+    tcase_add_test(tests, magnitudes_of_gradients_are_of_the_mean);
     tcase_add_test(tests, resuming_cuts_back);
     tcase_add_test(tests, resuming_drops_damaged_lines);
     tcase_add_test(tests, numbers_are_whole);

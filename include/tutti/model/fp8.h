@@ -21,7 +21,8 @@
  *     mxfp8    one scale for 32 neighbours in a row.
  *
  * A site is a tensor whose largest magnitude (amax) is followed: a slot of a block, or the gradient
- * that enters a linear layer of it. Gradients count without the factor that the loss carries.
+ * that enters a linear layer of it. Gradients count without the factor that the loss carries: as those of the
+ * sum of losses over the step's targets, since nobody knows their number while they are counted.
  *
  * Invariant: nothing here depends on how the batch is split. amax[] is the maximum over this rank's
  * micro-batches until the trainer has made it that of all ranks; `past` is state.
@@ -67,7 +68,9 @@ void tt_fp8_push(tt_fp8 *fp8, int64_t update);
 /* The largest magnitude remembered of a site; 0: nothing is. */
 float tt_fp8_expected(const tt_fp8 *fp8, int site);
 
-/* {"norm_1": 4.1, ..}: the largest amax of each kind of tensor over all blocks, as JSON. */
-void tt_fp8_text(const tt_fp8 *fp8, tt_text *out);
+/* {"norm_1": 4.1, "grad_qkv": 3e-4, ..}: the largest amax of each kind of tensor over all blocks, as
+ * JSON; of gradients as those of the mean loss, which is the sum over `mean_over` targets divided by
+ * them. */
+void tt_fp8_text(const tt_fp8 *fp8, double mean_over, tt_text *out);
 
 #endif
