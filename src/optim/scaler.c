@@ -39,8 +39,8 @@ bool tt_scaler_is_dynamic(const tt_config *config)
 
 bool tt_scaler_is_missed(const tt_config *config)
 {
-    return strcmp(config->precision.compute, "fp16") == 0 &&
-           strcmp(config->precision.loss_scale, "none") == 0;
+    return strcmp(config->precision.compute, "fp16") == 0 && !tt_scaler_is_dynamic(config) &&
+           tt_scaler_begin(config).scale <= 1;
 }
 
 tt_scaler tt_scaler_begin(const tt_config *config)

@@ -34,7 +34,8 @@ tt_code tt_scaler_check(const tt_config *config, tt_err *err);
 
 bool tt_scaler_is_dynamic(const tt_config *config);
 
-/* Does the compute format lose gradients for want of a scale? */
+/* Does the compute format lose gradients for want of a scale? A static one of 1 is none, and below it
+ * worse than none. */
 bool tt_scaler_is_missed(const tt_config *config);
 
 /* The scale of a fresh run: 1 when there is none. */
