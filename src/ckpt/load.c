@@ -141,7 +141,7 @@ static tt_code match_scalar(const load *l, const tt_scalar_row *row, int *hint, 
         return TT_OK;
     }
     if (at < 0) {
-        return tt_fail(err, TT_EUSER, "checkpoint of another version: %s lacks %s", l->path, name);
+        return tt_fail(err, TT_EWORLD, "%s is damaged: it lacks %s", l->path, name);
     }
     if (l->catalog.entry[at].kind != scalar_kind(row)) {
         return tt_fail(err, TT_EUSER, "checkpoint of another version: %s in %s is not %s", name,

@@ -38,15 +38,21 @@ static void scalar_rows(tt_trainer *t, tt_facts *facts, tt_scalar_row row[SCALAR
     row[5] = (tt_scalar_row){.name = "seed", .i64 = &facts->seed};
     row[6] = (tt_scalar_row){.name = "data_tokens", .i64 = &facts->data_tokens};
     /* Files of version 0.1 have no scaler, and runs of it no loss scale but none. */
+    const bool none = strcmp(t->print.config.precision.loss_scale, "none") == 0;
     row[7] =
-        (tt_scalar_row){.name = "loss_scale", .f64 = &t->progress.scaler.scale, .optional = true};
+        (tt_scalar_row){.name = "loss_scale", .f64 = &t->progress.scaler.scale, .optional = none};
     row[8] =
-        (tt_scalar_row){.name = "scaler_good", .i64 = &t->progress.scaler.good, .optional = true};
+        (tt_scalar_row){.name = "scaler_good", .i64 = &t->progress.scaler.good, .optional = none};
 }
 
 static void checkpoint_name(int64_t step, char out[32])
 {
     snprintf(out, 32, "step-%08lld.h5", (long long)step);
+}
+
+const char *tt_state_kept(const tt_trainer *t)
+{
+    return t->kept ? "the last checkpoint is untouched" : "no checkpoint has been written";
 }
 
 /* Weights that are not finite are never saved: the file would push out one that can be used. */
@@ -56,11 +62,8 @@ static tt_code require_finite(tt_trainer *t, tt_err *err)
     int64_t nonfinite = tt_masters_nonfinite(t);
     TT_TRY(tt_sum_i64(t->world, &nonfinite, 1, err));
     if (nonfinite > 0) {
-        rc =
-            tt_fail(err, TT_EWORLD,
-                    "step %lld: weights are not finite; they are not saved, the last checkpoint is "
-                    "untouched",
-                    (long long)t->progress.step);
+        rc = tt_fail(err, TT_EWORLD, "step %lld: weights are not finite; they are not saved, %s",
+                     (long long)t->progress.step, tt_state_kept(t));
     }
 out:
     return rc;
@@ -133,6 +136,7 @@ tt_code tt_state_save(tt_trainer *t, bool prune, tt_err *err)
                       .arithmetic = arithmetic.data,
                       .tokenizer = tt_tokens_tokenizer(t->train_tokens)};
     TT_TRY(tt_ckpt_save(t->world, path, &state, &t->fault, t->progress.step, err));
+    t->kept = true;
     if (prune) {
         TT_TRY(tt_ckpt_prune(t->world, p->config.run.dir, p->config.run.keep, err));
     }
@@ -318,7 +322,7 @@ static tt_code resume(tt_trainer *t, bool *found, tt_err *err)
             continue;
         }
         TT_TRY(rc);
-        *found = true;
+        *found = t->kept = true;
         tt_info(t->log, "continuing from %s (step %lld)", path, (long long)t->progress.step);
     }
 out:

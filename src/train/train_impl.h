@@ -80,6 +80,9 @@ tt_code tt_wide_refresh(tt_trainer *t, tt_err *err);
 /* Calls of that gather, where there are ranks to gather from. */
 int64_t tt_wide_calls(const tt_blueprint *print);
 
+/* What a run that stops leaves in run.dir: "the last checkpoint is untouched", or that there is none. */
+const char *tt_state_kept(const tt_trainer *t);
+
 /* Moves what an earlier run left in run.dir into a new folder below it (run.resume: never). Local. */
 tt_code tt_run_set_aside(const char *dir, tt_log *log, tt_err *err);
 

@@ -5,6 +5,7 @@
 #include "tutti/train/trainer.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,7 @@
 #include "tutti/base/narrow.h"
 #include "tutti/base/threads.h"
 #include "tutti/dist/share.h"
+#include "tutti/numerics/format.h"
 #include "tutti/train/arithmetic.h"
 #include "tutti/train/digests.h"
 #include "tutti/train/evaluate.h"
@@ -216,8 +218,11 @@ tt_code tt_trainer_open(tt_trainer *t, const tt_config *config, tt_world *world,
     TT_TRY(tt_agree(world, open_places(&t->print.config, err), err));
     TT_TRY(tt_state_begin(t, err));
     if (tt_scaler_is_missed(&t->print.config) && world->rank == 0) {
-        tt_warn(log, "precision.compute is fp16 and precision.loss_scale none: gradients of "
-                     "the mean loss below 3e-08 become 0 on their way back; dynamic keeps them");
+        tt_warn(log,
+                "precision.compute is fp16 and precision.loss_scale %.32s: gradients of the mean "
+                "loss below %.0e become 0 on their way back; dynamic keeps them",
+                t->print.config.precision.loss_scale,
+                tt_formats[TT_FP16].min_subnormal / 2 / tt_scaler_begin(&t->print.config).scale);
     }
     t->peak_flops =
         t->ctx.ops->peak(&t->ctx, 0.05) * tt_world_processor_share(world, t->ctx.threads);
@@ -282,7 +287,7 @@ static void scale_moves(const tt_trainer *t, const tt_record *record, char out[9
     }
 }
 
-/* "; the loss scale is at its floor 1": where it was in a step that was one too many. */
+/* "the loss scale is at its floor 1": where it was in a step that was one too many. */
 static void scale_stands(const tt_trainer *t, const tt_record *record, char out[96])
 {
     const tt_config *config = &t->print.config;
@@ -296,29 +301,75 @@ static void scale_stands(const tt_trainer *t, const tt_record *record, char out[
     }
 }
 
-/* Says which gradient made a step be skipped. A run that learns nothing any more stops, after its
- * last step has been recorded. */
+/* "the gradient of wte is not finite": why a step was skipped. A loss that is not finite comes first:
+ * gradients follow from it. */
+static void add_culprit(const tt_trainer *t, const tt_record *record, tt_text *out)
+{
+    _Static_assert(1 << TT_FIXED_MARGIN == 4096, "the sentence says so");
+    if (!isfinite(record->loss)) {
+        tt_text_add(out, "the loss is not finite");
+        return;
+    }
+    tt_text_add(out, "the gradient of %s is not finite%s", record->nonfinite_in,
+                t->print.config.run.exact ? ", or beyond exact mode's 4096 a token" : "");
+}
+
+/* What the user can do about too many skips. No scale has a part in forward. */
+static void add_remedy(const tt_trainer *t, const tt_record *record, tt_text *out)
+{
+    const bool fp16 = strcmp(t->print.config.precision.compute, "fp16") == 0;
+    char scale[96];
+    if (isfinite(record->loss)) {
+        scale_stands(t, record, scale);
+        tt_text_add(out, "; %s", scale);
+        return;
+    }
+    tt_text_add(out,
+                "; it is so in forward, where no loss scale can help: the learning rate or the "
+                "weights are too large");
+    if (fp16) {
+        tt_text_add(out, " (the largest number of fp16 is %.9g)", tt_formats[TT_FP16].max);
+    }
+}
+
+static tt_code too_many_skips(const tt_trainer *t, const tt_record *record, tt_err *err)
+{
+    const long long step = record->step, skips = t->progress.skips,
+                    most = t->print.config.optim.max_skips;
+    tt_text why = {0}, all = {0};
+    add_culprit(t, record, &why);
+    const char *reason = why.failed ? "not finite" : why.data;
+    if (skips == 1) {
+        tt_text_add(&all, "step %lld: %s (optim.max_skips: %lld)", step, reason, most);
+    } else {
+        tt_text_add(&all,
+                    "step %lld: %lld steps in a row were skipped (optim.max_skips: %lld), the "
+                    "last because %s",
+                    step, skips, most, reason);
+    }
+    add_remedy(t, record, &all);
+    tt_fail(err, TT_EWORLD, "%s; stopped, %s", all.failed ? "too many skips" : all.data,
+            tt_state_kept(t));
+    tt_text_free(&why);
+    tt_text_free(&all);
+    return err->code;
+}
+
+/* Says what made a step be skipped. A run that learns nothing any more stops, after its last step has
+ * been recorded. */
 static tt_code check_skips(const tt_trainer *t, const tt_record *record, tt_err *err)
 {
-    const int64_t most = t->print.config.optim.max_skips;
-    const char *range = t->print.config.run.exact ? ", or beyond exact mode's 4096 a token" : "";
-    const char *name = record->nonfinite_in;
-    char scale[96];
-    _Static_assert(1 << TT_FIXED_MARGIN == 4096, "the sentence says so");
     if (t->progress.skips > 0 && t->world->rank == 0) {
+        tt_text why = {0};
+        char scale[96];
+        add_culprit(t, record, &why);
         scale_moves(t, record, scale);
-        tt_warn(t->log, "step %lld is skipped: the %s%s is not finite%s%s", (long long)record->step,
-                name ? "gradient of " : "loss", name ? name : "", name ? range : "", scale);
+        tt_warn(t->log, "step %lld is skipped: %s%s", (long long)record->step,
+                why.failed ? "not finite" : why.data, scale);
+        tt_text_free(&why);
     }
-    if (t->progress.skips <= most) {
-        return TT_OK;
-    }
-    scale_stands(t, record, scale);
-    return tt_fail(err, TT_EWORLD,
-                   "step %lld: %lld steps in a row had non-finite gradients (optim.max_skips: "
-                   "%lld), the last in %s; %s; stopped, the last checkpoint is untouched",
-                   (long long)t->progress.step, (long long)t->progress.skips, (long long)most,
-                   name ? name : "the loss", scale);
+    return t->progress.skips > t->print.config.optim.max_skips ? too_many_skips(t, record, err)
+                                                               : TT_OK;
 }
 
 /* After the last step: what was planned beside what was used. */
@@ -344,8 +395,11 @@ static tt_code finish(tt_trainer *t, tt_metrics *metrics, bool evaluated, bool s
         TT_TRY(tt_state_save(t, t->progress.skips == 0, err));
     }
     if (t->progress.skips > 0 && t->world->rank == 0) {
-        tt_warn(t->log, "the last %lld steps were skipped: their gradients were not finite",
-                (long long)t->progress.skips);
+        char steps[40] = "step was";
+        if (t->progress.skips > 1) {
+            snprintf(steps, sizeof steps, "%lld steps were", (long long)t->progress.skips);
+        }
+        tt_warn(t->log, "the last %s skipped: not finite", steps);
     }
     if (config->run.dump_gradients[0] != '\0') {
         if (last->tokens == 0) {

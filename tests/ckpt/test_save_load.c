@@ -230,7 +230,7 @@ START_TEST(other_models)
     refused(path, got, TT_EUSER, "has adam_v/h.0.mlp.fc.bias, which this model lacks");
     got = fixture_new(CUT_WHOLE, 0, 1);
     got->scalar[1].name = "tokens";
-    refused(path, got, TT_EUSER, "lacks state/tokens");
+    refused(path, got, TT_EWORLD, "is damaged: it lacks state/tokens");
     got = fixture_new(CUT_WHOLE, 0, 1);
     got->scalar[0] = (tt_scalar_row){.name = "step", .f64 = &got->odd};
     refused(path, got, TT_EUSER, "state/step in");

@@ -140,6 +140,22 @@ sum=$(sha256sum "$work/tokens.h5")
 says "failed build over a token file" 2 "absent" data build --out "$work/tokens.h5" "$work/text" "$work/absent"
 equal "which stays as it was" "$sum" "$(sha256sum "$work/tokens.h5")"
 says "token file over a text" 2 "$work/short.txt" data build --out "$work/short.txt" "$work/text"
+# --- a loss that is not finite is no result ---
+trained "training that goes astray" 1 astray optim.lr=3e4 optim.warmup=0 run.steps=3
+astray=$(checkpoint astray 3)
+for json in "" --json; do
+    # shellcheck disable=SC2086 # a word or none
+    alone eval "$astray" $json precision.compute=fp16 run.eval_sequences=4
+    refused "eval $json of a loss that is not finite" 1 "is not finite, computed in fp16"
+    equal "and prints nothing" "" "$(<"$work/out")"
+done
+train 2 forward "run.init_from=$astray" precision.compute=fp16 precision.loss_scale=dynamic optim.max_skips=1
+failed "training from there" 1 "the last because the loss is not finite; it is so in forward"
+check "each step says so" grep -q 'step 1 is skipped: the loss is not finite; the loss scale goes' "$work/err"
+train 2 unscaled precision.compute=fp16 precision.loss_scale=0.5 run.steps=1
+check "FP16 with a scale that makes nothing larger is warned of" grep -q \
+    'precision.loss_scale 0.5: gradients of the mean loss below 1e-07 become 0' "$work/err"
+
 says "eval of nothing" 2 "needs a checkpoint" eval
 says "eval of a missing file" 2 "$work/absent.h5" eval "$work/absent.h5"
 says "eval of a token file" 2 "$work/tokens.h5" eval "$work/tokens.h5"
@@ -155,5 +171,8 @@ says "unknown bench" 2 "nothing" bench nothing
 says "wrong key of a bench" 2 "layer" bench step model.layer=2
 says "plan without ranks" 2 "--ranks" plan "$work/tiny.yaml" --ranks 0
 says "unknown flag of options" 2 "--html" options --html
-says "not a number" 2 "'x'" formats x
+says "not a number" 2 "'x' is not a number" formats x
+says "a number that is too large to read" 2 "'1e400' is beyond FP64" formats 1e400
+says "a number that is too small to read" 2 "'1e-5000' is beyond FP64" formats 1e-5000
+says "unknown flag of formats" 2 "'--all' is not a number" formats --all
 equal "files of the earlier run are untouched still" "$before" "$(tree "$work/good")"

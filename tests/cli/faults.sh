@@ -22,7 +22,7 @@ for what in nan_grad inf_grad; do
     trained "$what: the run ends with the skipped step" 3 $what run.steps=3 run.save_every=1 run.keep=1
     equal "$what: no checkpoint from before the trouble is deleted" "step-00000002.h5 step-00000003.h5" \
         "$(find "$work/$what" -name '*.h5' -printf '%f\n' | LC_ALL=C sort | paste -sd ' ')"
-    check "$what: and it says so" grep -q 'the last 1 steps were skipped' "$work/err"
+    check "$what: and it says so" grep -q 'the last step was skipped: not finite' "$work/err"
     trained "$what: the next start goes on" 3 $what run.steps=5 run.save_every=1 run.keep=0
     unset TUTTI_FAULT
     equal "$what: only step 3 is skipped" "1 false 2 false 3 true 4 false 5 false" \
@@ -57,7 +57,7 @@ equal "the scale in the checkpoint" 1024 "$("$tutti" checkpoint info "$(checkpoi
 before=$(sha256sum "$(checkpoint scale 4)")
 TUTTI_FAULT=inf_grad:rank=0 train 2 scale "${scale[@]}" run.steps=9 optim.max_skips=2
 failed "too many skips with a loss scale" 1 \
-    "the last in wte; the loss scale is 256, its floor 1; stopped, the last checkpoint is untouched"
+    "the last because the gradient of wte is not finite; the loss scale is 256, its floor 1; stopped, the last checkpoint is untouched"
 equal "its checkpoint is untouched" "$before" "$(sha256sum "$(checkpoint scale 4)")"
 
 # --- crashes ---

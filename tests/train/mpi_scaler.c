@@ -230,7 +230,7 @@ START_TEST(resumed_amid_an_interval)
 END_TEST
 
 /* A checkpoint as version 0.1 left it, without a scaler, goes on from the configured start; one with a
- * scale that cannot be is passed over as damaged. */
+ * scale that cannot be is passed over as damaged, and so is one without a scale of a run that has one. */
 START_TEST(checkpoints_without_a_scaler)
 {
     tt_config config = resume_config("older");
@@ -238,11 +238,16 @@ START_TEST(checkpoints_without_a_scaler)
     tt_rows rows;
     tt_text text = {0};
     tt_err err = {TT_OK, ""};
+    static const char *const says[] = {NULL, "a loss scale of 2 after 0 good steps",
+                                       "step-00000003.h5 is damaged: it lacks state/loss_scale",
+                                       "step-00000003.h5 is damaged: it lacks state/loss_scale"};
+    static const char *const scales[] = {"none", "none", "dynamic", "64"};
     set(&config, "run.dir", "%s", in_folder("older-%d", _i));
+    set(&config, "precision.loss_scale", "%s", scales[_i]);
     open_trainer(&t, &config, &tt_test_world);
     steps(&t, FIRST);
     int64_t position = t.progress.step * SEQUENCES, seed = config.run.seed;
-    double scale = 2, *never = _i == 0 ? NULL : &scale;
+    double scale = 2, *never = _i != 1 ? NULL : &scale;
     tt_scalar_row scalar[] = {{.name = "step", .i64 = &t.progress.step},
                               {.name = "updates", .i64 = &t.progress.updates},
                               {.name = "tokens_seen", .i64 = &t.progress.tokens_seen},
@@ -269,8 +274,7 @@ START_TEST(checkpoints_without_a_scaler)
     } else {
         tt_code rc = tt_trainer_open(&whole, &config, &tt_test_world, &quiet, &err);
         ck_assert(everywhere(rc == TT_EWORLD));
-        ck_assert_msg(everywhere(strstr(err.text, "a loss scale of 2 after 0 good steps") != NULL),
-                      "%s", err.text);
+        ck_assert_msg(everywhere(strstr(err.text, says[_i]) != NULL), "%s", err.text);
     }
     tt_rows_free(&rows);
     tt_text_free(&text);
@@ -311,6 +315,38 @@ START_TEST(too_many_skips_name_the_scale)
                          !exists(in_folder("stops-%d/step-00000006.h5", _i))));
     tt_text_free(&before);
     tt_text_free(&after);
+    tt_trainer_close(&t);
+}
+END_TEST
+
+/* The stop says what is so: one step is no row, and where nothing was saved there is no checkpoint. A
+ * loss that is not finite is not the scale's doing, whatever gradients follow from it. */
+START_TEST(stops_say_what_is_so)
+{
+    static const char *const says[] = {
+        "step 1: the gradient of wte is not finite (optim.max_skips: 0); precision.loss_scale is "
+        "none; stopped, no checkpoint has been written",
+        "step 2: 2 steps in a row were skipped (optim.max_skips: 1), the last because the loss is "
+        "not finite; it is so in forward, where no loss scale can help: the learning rate or the "
+        "weights are too large (the largest number of fp16 is 65504); stopped, no checkpoint"};
+    tt_config config = scaled_config("says", _i == 0 ? "none" : "dynamic");
+    tt_trainer t;
+    tt_err err = {TT_OK, ""};
+    set(&config, "run.dir", "%s", in_folder("says-%d", _i));
+    set(&config, "optim.max_skips", "%d", _i);
+    set(&config, "run.steps", "9");
+    set(&config, "precision.compute", _i == 0 ? "fp32" : "fp16");
+    open_trainer(&t, &config, &tt_test_world);
+    if (_i == 0) {
+        t.fault = (tt_fault){.kind = TT_FAULT_NAN_GRAD, .rank = 0, .step = -1};
+    } else {
+        memset(t.weights, 0x7b, tt_bytes(t.print.params.total, t.print.act_bytes)); /* 61280 */
+        tt_model_pack(t.model);
+    }
+    tt_code rc = tt_trainer_run(&t, &err);
+    ck_assert(everywhere(rc == TT_EWORLD));
+    ck_assert_msg(everywhere(strstr(err.text, says[_i]) != NULL), "%s", err.text);
+    ck_assert(everywhere(_i == 0 || t.progress.scaler.scale == 65536 / 4));
     tt_trainer_close(&t);
 }
 END_TEST
@@ -411,8 +447,9 @@ static Suite *make_suite(void)
     tcase_add_loop_test(tests, dynamic_scale_moves_on_all_ranks_alike, 0, 2);
     tcase_add_test(tests, step_without_targets_moves_nothing);
     tcase_add_loop_test(tests, resumed_amid_an_interval, 0, 2);
-    tcase_add_loop_test(tests, checkpoints_without_a_scaler, 0, 2);
+    tcase_add_loop_test(tests, checkpoints_without_a_scaler, 0, 4);
     tcase_add_loop_test(tests, too_many_skips_name_the_scale, 0, 3);
+    tcase_add_loop_test(tests, stops_say_what_is_so, 0, 2);
     tcase_add_loop_test(tests, clip_scaled_shows, 0, 2);
     tcase_add_loop_test(tests, sync_every_costs_K_times, 0, 2);
     tcase_add_test(tests, sync_every_ends_when_a_rank_fails);

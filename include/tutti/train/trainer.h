@@ -69,6 +69,7 @@ typedef struct tt_trainer {
     tt_numerics
         numerics;      /* owned array: where a step is counted; NULL without run.numerics_every */
     double *maxima;    /* [TT_STEP_MAXIMA + fp8.sites] owned: what ranks compare in a step */
+    bool kept;         /* this run has a checkpoint in run.dir */
     tt_text past;      /* owned: arithmetics before that of now (train/arithmetic.h) */
     double peak_flops; /* measured at start, all ranks together */
     int64_t
