@@ -128,10 +128,9 @@ const tt_option tt_options[] = {
         precision, loss_scale, "none", "none|dynamic", LEAST_SCALE, MOST_SCALE, TT_TRAJECTORY,
         "factor on the mean loss in backward, undone before clipping; dynamic = as large "
         "as the format bears, see scaler"),
-    CHOICE(
-        precision, master, "fp32", "fp32|split|none", TT_TRAJECTORY,
-        "what the optimizer keeps of the weights; split = the same numbers in 2 bytes a parameter "
-        "beside the BF16 weight, none = nothing"),
+    CHOICE(precision, master, "fp32", "fp32|split|none", TT_TRAJECTORY,
+           "what the optimizer keeps of the weights; split = the same FP32 numbers in 2 bytes a "
+           "parameter beside the BF16 weight, and BF16 ties away from zero; none = nothing"),
     CHOICE(precision, rounding, "nearest", "nearest|stochastic", TT_TRAJECTORY,
            "how weights without a master are rounded after an update"),
     LIST(precision, fp32_ops, "[]", FP32_OPS, TT_TRAJECTORY,
