@@ -113,9 +113,9 @@ wrong "a shape of peak" "belongs to tutti bench gemm" peak --shape 1x1x1
 wrong "unknown key" "model.layer" step model.layer=2
 wrong "heads that do not divide" "model.heads" attention model.heads=5
 for what in peak gemm attention allreduce; do
-    wrong "operations of $what that move up" "[head] has no meaning in tutti bench $what" $what precision.fp32_ops=[head]
+    wrong "operations of $what that move up" "[head] has no meaning in tutti bench $what" $what "precision.fp32_ops=[head]"
 done
-wrong "an operation of a step that cannot move up" "embed cannot be moved" step "${small[@]}" precision.fp32_ops=[embed]
+wrong "an operation of a step that cannot move up" "embed cannot be moved" step "${small[@]}" "precision.fp32_ops=[embed]"
 wrong "one rank has no sums" "at least 2 ranks" allreduce
 TUTTI_ISA=guard wrong "clocks around guard" "watches every kernel" step "${small[@]}"
 TUTTI_ISA=none wrong "an unknown ISA" "TUTTI_ISA=none" gemm --shape 1x1x1

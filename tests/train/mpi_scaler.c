@@ -230,7 +230,7 @@ START_TEST(resumed_amid_an_interval)
 END_TEST
 
 /* A checkpoint as version 0.1 left it, without a scaler, goes on from the configured start; one with a
- * scale that cannot be is passed over as damaged, and so is one without a scale of a run that has one. */
+ * scale that cannot be is passed over as damaged, and so is one without a scale of a run that has it. */
 START_TEST(checkpoints_without_a_scaler)
 {
     tt_config config = resume_config("older");

@@ -437,7 +437,7 @@ static bool is_amax(const tt_fp8 *fp8, double value, double over)
     return found;
 }
 
-/* Magnitudes of FP8's gradients are those of the mean loss, as the norm is; of activations, their own. */
+/* Magnitudes of FP8's gradients are of the mean loss, as the norm is; of activations, their own. */
 START_TEST(magnitudes_of_gradients_are_of_the_mean)
 {
     tt_config config = metrics_config("fp8");

@@ -21,8 +21,8 @@
  *     mxfp8    one scale for 32 neighbours in a row.
  *
  * A site is a tensor whose largest magnitude (amax) is followed: a slot of a block, or the gradient
- * that enters a linear layer of it. Gradients count without the factor that the loss carries: as those of the
- * sum of losses over the step's targets, since nobody knows their number while they are counted.
+ * that enters a linear layer of it. Gradients count without the factor that the loss carries: they are
+ * of the sum of losses over the step's targets, whose number is not known while they are seen.
  *
  * Invariant: nothing here depends on how the batch is split. amax[] is the maximum over this rank's
  * micro-batches until the trainer has made it that of all ranks; `past` is state.
