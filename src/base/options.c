@@ -133,8 +133,10 @@ const tt_option tt_options[] = {
            "parameter beside the BF16 weight, and BF16 ties away from zero; none = nothing"),
     CHOICE(precision, rounding, "nearest", "nearest|stochastic", TT_TRAJECTORY,
            "how weights without a master are rounded after an update"),
-    LIST(precision, fp32_ops, "[]", FP32_OPS, TT_TRAJECTORY,
-         "operations that multiply in FP32, whatever compute is; tutti plan prints what each does"),
+    LIST(
+        precision, fp32_ops, "[]", FP32_OPS, TT_TRAJECTORY,
+        "products that run in FP32, whatever compute is: qkv, attention, proj, fc, down, head; the "
+        "others are FP32 already or refused"),
 
     BETWEEN(scaler, start, "65536", LEAST_SCALE, MOST_SCALE, false, TT_TRAJECTORY,
             "dynamic loss scale of the first step"),
