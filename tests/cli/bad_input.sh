@@ -154,7 +154,7 @@ failed "training from there" 1 "the last because the loss is not finite; it is s
 check "each step says so" grep -q 'step 1 is skipped: the loss is not finite; the loss scale goes' "$work/err"
 train 2 unscaled precision.compute=fp16 precision.loss_scale=0.5 run.steps=1
 check "FP16 with a scale that makes nothing larger is warned of" grep -q \
-    'precision.loss_scale 0.5: gradients of the mean loss below 1e-07 become 0' "$work/err"
+    'precision.loss_scale 0.5: gradients of the mean loss below 6e-08 become 0' "$work/err"
 
 says "eval of nothing" 2 "needs a checkpoint" eval
 says "eval of a missing file" 2 "$work/absent.h5" eval "$work/absent.h5"
