@@ -6,7 +6,7 @@
 # The smallest number FP16 has is 2^-24, and backward starts from 1 / tokens: with the half million
 # tokens a step that large models use, from 2^-19, and what reaches the weights is a thousand times
 # smaller. So gradients round to zero or to one of a few numbers, the direction is lost, the loss stops
-# falling; no NaN, no warning. The cure costs nothing: multiply the loss by a power of two, which moves
+# falling; no NaN, no skipped step. The cure costs nothing: multiply the loss by a power of two, which moves
 # every gradient up by as many binades, and divide by it in FP32 before clipping. BF16 has FP32's range
 # and needs none. This lab's steps have 2^10 tokens; a loss scale of 2^-9 gives each token the weight
 # it has among 2^19.
