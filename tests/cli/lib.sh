@@ -103,14 +103,15 @@ YAML
 }
 
 # The last run was refused: name of the check, exit code, words that its one sentence holds. Nothing
-# else is on stderr: no banner, no second rank's voice, no crash.
+# else is on stderr: no banner, no second rank's voice, no crash. The launcher's own event library warns
+# now and then of a file that has just been closed ("[warn] Epoll ..."), which is not ours to say.
 refused() {
     local rc=0 why=
     if ((code != $2)); then
         why="exit code $code, not $2"
     elif [[ $(grep -c '^tutti: ' "$work/err") != 1 ]]; then
         why="not one sentence"
-    elif [[ $(wc -l <"$work/err") != 1 ]]; then
+    elif [[ $(grep -cv '^\[warn\] Epoll ' "$work/err") != 1 ]]; then
         why="more than the sentence on stderr"
     elif ! grep -qF -- "$3" "$work/err"; then
         why="'$3' is not in it"
