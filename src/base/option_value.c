@@ -35,16 +35,26 @@ static const char *text_of(const tt_config *config, const tt_option *option)
     return field(config, option);
 }
 
+/* The first word of "a|b|c", of *length bytes, and *rest behind it; NULL when there are no more, which
+ * is what *rest is after the last. */
+static const char *next_choice(const char **rest, size_t *length)
+{
+    const char *word = *rest;
+    if (word != NULL) {
+        *length = strcspn(word, "|");
+        *rest = word[*length] == '|' ? word + *length + 1 : NULL;
+    }
+    return word;
+}
+
 /* "bf16|fp32" as "bf16 or fp32". */
 static void add_choices(const char *choices, tt_text *out)
 {
-    for (const char *word = choices; word != NULL;) {
-        size_t length = strcspn(word, "|");
-        const char *next = word[length] == '|' ? word + length + 1 : NULL;
-        bool last_but_one = next != NULL && strchr(next, '|') == NULL;
+    size_t length;
+    for (const char *word; (word = next_choice(&choices, &length)) != NULL;) {
+        const bool last_but_one = choices != NULL && strchr(choices, '|') == NULL;
         tt_text_add_bytes(out, word, length);
-        tt_text_add(out, "%s", next == NULL ? "" : last_but_one ? " or " : ", ");
-        word = next;
+        tt_text_add(out, "%s", choices == NULL ? "" : last_but_one ? " or " : ", ");
     }
 }
 
@@ -98,13 +108,12 @@ void tt_option_allowed(const tt_option *option, tt_text *out)
 /* Which of the words of "a|b|c" is value[length]? -1: none. */
 static int find_choice(const char *choices, const char *value, size_t length)
 {
+    size_t wide;
     int at = 0;
-    for (const char *word = choices; word != NULL; at++) {
-        size_t wide = strcspn(word, "|");
+    for (const char *word; (word = next_choice(&choices, &wide)) != NULL; at++) {
         if (wide == length && memcmp(word, value, length) == 0) {
             return at;
         }
-        word = word[wide] == '|' ? word + wide + 1 : NULL;
     }
     return -1;
 }
@@ -119,15 +128,14 @@ static void add_near_choice(const char *choices, const char *value, tt_text *out
 {
     char name[TT_NAME], best[TT_NAME] = "";
     int least = 2 + (int)strlen(value) / 3;
-    for (const char *word = choices; word != NULL;) {
-        size_t wide = strcspn(word, "|");
+    size_t wide;
+    for (const char *word; (word = next_choice(&choices, &wide)) != NULL;) {
         snprintf(name, sizeof name, "%.*s", (int)wide, word);
         int distance = tt_edit_distance(value, name);
         if (distance < least) {
             least = distance;
             memcpy(best, name, sizeof best);
         }
-        word = word[wide] == '|' ? word + wide + 1 : NULL;
     }
     if (best[0] != '\0') {
         tt_text_add(out, " (did you mean %s?)", best);
@@ -220,14 +228,13 @@ static const char *store_number(tt_config *config, const tt_option *option, doub
 /* The words of the choices in `chosen`, in their order. */
 static void add_words(const tt_option *option, uint64_t chosen, const char *between, tt_text *out)
 {
-    const char *gap = "";
-    for (const char *word = option->choices; word != NULL; chosen >>= 1) {
-        size_t wide = strcspn(word, "|");
+    const char *gap = "", *rest = option->choices;
+    size_t wide;
+    for (const char *word; (word = next_choice(&rest, &wide)) != NULL; chosen >>= 1) {
         if (chosen & 1) {
             tt_text_add(out, "%s%.*s", gap, (int)wide, word);
             gap = between;
         }
-        word = word[wide] == '|' ? word + wide + 1 : NULL;
     }
 }
 
@@ -241,15 +248,11 @@ static bool store_list(tt_config *config, const tt_option *option, const char *v
         return false;
     }
     add_words(option, chosen, ",", &words);
-    if (words.failed) {
-        tt_text_add(wrong, "finds no memory");
-        return false;
-    }
-    const char *why = store_text(config, option, words.data != NULL ? words.data : "");
-    assert(why == NULL); /* TT_LIST holds all words of any row */
-    (void)why;
+    const char *why = words.failed ? "finds no memory" /* TT_LIST holds all words of any row */
+                                   : store_text(config, option, words.data ? words.data : "");
+    tt_text_add(wrong, "%s", why != NULL ? why : "");
     tt_text_free(&words);
-    return true;
+    return why == NULL;
 }
 
 /* Stores a value that is no list; NULL, or what is wrong with it. */

@@ -31,8 +31,7 @@ tt_teams tt_teams_choose(const tt_bench *bench)
 
 tt_format tt_bench_format(const tt_bench *bench)
 {
-    const char *compute = bench->config.precision.compute;
-    return strcmp(compute, "fp8") == 0 ? TT_BF16 : (tt_format)tt_format_find(compute);
+    return tt_kernel_format(&bench->config);
 }
 
 tt_code tt_bed_open(tt_bed *bed, const tt_world *world, tt_format compute,

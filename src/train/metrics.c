@@ -346,17 +346,11 @@ out:
 
 void tt_metrics_close(tt_metrics *metrics)
 {
-    if (metrics->file) {
-        fclose(metrics->file);
+    FILE **files[] = {&metrics->file, &metrics->trace, &metrics->digests, &metrics->numerics};
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        if (*files[i] != NULL) {
+            fclose(*files[i]);
+        }
+        *files[i] = NULL;
     }
-    if (metrics->trace) {
-        fclose(metrics->trace);
-    }
-    if (metrics->digests) {
-        fclose(metrics->digests);
-    }
-    if (metrics->numerics) {
-        fclose(metrics->numerics);
-    }
-    metrics->file = metrics->trace = metrics->digests = metrics->numerics = NULL;
 }

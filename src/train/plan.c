@@ -18,6 +18,12 @@ const char *const tt_component_names[TT_MEM_COMPONENTS] = {
     "weights",   "fp32_weights", "packed_weights", "gradients",
     "optimizer", "activations",  "workspace",      "batch"};
 
+tt_format tt_kernel_format(const tt_config *config)
+{
+    const char *compute = config->precision.compute;
+    return strcmp(compute, "fp8") == 0 ? TT_BF16 : (tt_format)tt_format_find(compute);
+}
+
 /* Derived values go back into the configuration, so that what is stored in a checkpoint says what
  * was run, and a resumed run compares like with like. */
 static void fill_in(tt_blueprint *p)
@@ -94,7 +100,7 @@ tt_code tt_blueprint_make(tt_blueprint *p, const tt_config *config, int64_t data
 {
     tt_code rc = TT_OK;
     const bool fp8 = strcmp(config->precision.compute, "fp8") == 0;
-    const tt_format compute = fp8 ? TT_BF16 : (tt_format)tt_format_find(config->precision.compute);
+    const tt_format compute = tt_kernel_format(config);
     memset(p, 0, sizeof *p);
     p->config = *config;
     p->grad_bytes = config->run.exact ? sizeof(int64_t) : sizeof(float);

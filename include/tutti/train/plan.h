@@ -72,6 +72,9 @@ typedef struct tt_blueprint {
     tt_plan plan;
 } tt_blueprint;
 
+/* The compute format of the kernels that precision.compute asks for: fp8 runs on those of bf16. */
+tt_format tt_kernel_format(const tt_config *config);
+
 /* Resolves and checks a configuration for rank `rank` of `ranks` with `threads` threads; data_vocab
  * 0: the token file is not known. On failure everything is released. Local. */
 tt_code tt_blueprint_make(tt_blueprint *print, const tt_config *config, int64_t data_vocab,
