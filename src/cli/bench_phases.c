@@ -19,6 +19,7 @@ typedef enum tt_phase {
     PHASE_LAST_PRODUCT = PHASE_ATTENTION_GRAD, /* all after it is outside matmul and attention */
     PHASE_HEAD_LOSS,
     PHASE_NORM,
+    PHASE_GELU,
     PHASE_DROPOUT,
     PHASE_EMBED,
     PHASE_SUM_SQUARES,
@@ -43,6 +44,7 @@ static const char *const phase_names[PHASES] = {
     [PHASE_ATTENTION_GRAD] = "attention backward",
     [PHASE_HEAD_LOSS] = "head softmax and loss",
     [PHASE_NORM] = "norm",
+    [PHASE_GELU] = "gelu again",
     [PHASE_DROPOUT] = "dropout gradient",
     [PHASE_EMBED] = "embedding",
     [PHASE_SUM_SQUARES] = "sum of squares",
@@ -78,6 +80,7 @@ enum {
     PHASE_OF_fp8_value = PHASE_FP8,
     PHASE_OF_to_act = PHASE_CONVERT,
     PHASE_OF_from_act = PHASE_CONVERT,
+    PHASE_OF_gelu = PHASE_GELU,
     PHASE_OF_peak = PHASE_PEAK,
 };
 

@@ -368,6 +368,15 @@ static void guard_from_act(tt_ctx *ctx, float *y, const void *x, int64_t n)
     after(ctx, "from_act", SPANS(s));
 }
 
+static void guard_gelu(tt_ctx *ctx, void *y, const void *x, int64_t n)
+{
+    size_t act = act_size(ctx);
+    span s[] = {OUT(y, act, n), IN(x, act, n)};
+    before(ctx, SPANS(s));
+    ctx->base->gelu(ctx, y, x, n);
+    after(ctx, "gelu", SPANS(s));
+}
+
 /* Codes and exponents are bytes, of which every pattern means something, so as outputs they are not
  * watched. */
 static void guard_fp8_scale(tt_ctx *ctx, int8_t *exponent, float *amax, const void *x, int64_t rows,

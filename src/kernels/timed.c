@@ -146,6 +146,8 @@ TIMED(to_act, (tt_ctx * ctx, void *y, const float *x, int64_t n), (ctx, y, x, n)
 
 TIMED(from_act, (tt_ctx * ctx, float *y, const void *x, int64_t n), (ctx, y, x, n), 0)
 
+TIMED(gelu, (tt_ctx * ctx, void *y, const void *x, int64_t n), (ctx, y, x, n), 0)
+
 TIMED(fp8_scale,
       (tt_ctx * ctx, int8_t *exponent, float *amax, const void *x, int64_t rows, int64_t width,
        int64_t size, tt_format format),

@@ -234,6 +234,41 @@ static void gelu_range(rig *r)
     free(x), free(w), free(y), free(before);
 }
 
+/* The operation gelu makes of `before` the very bits that the epilogue made: also of runs that begin and
+ * end anywhere, and of what is no number. */
+static void gelu_alone(rig *r)
+{
+    static const int64_t ragged[][4] = {{1, 1, 1, 1}, {6, 17, 5, 3}, {20, 131, 33, 10}};
+    for (int i = 0; i < 3; i++) {
+        scene s = scene_open(r, true, ragged[i]);
+        const int64_t n = s.M * s.N;
+        void *y = rig_acts(r, n), *before = rig_acts(r, n), *alone = rig_acts(r, n);
+        tt_weight w = scene_weight(r, &s, true);
+        if (i == 1) {
+            rig_put(r, s.x, 0, INFINITY);
+            rig_put(r, s.x, s.K, -INFINITY);
+            rig_put(r, s.x, 2 * s.K, NAN);
+        }
+        const tt_epilogue e = scene_epilogue(&s, BIAS | BEFORE, before);
+        multiply(r, &s, y, &w, &e);
+        for (int64_t first = 0; first < n; first += 61) {
+            const int64_t count = n - first < 61 ? n - first : 61;
+            const size_t at = (size_t)first * rig_size(r);
+            r->ops.gelu(&r->ctx, (char *)alone + at, (char *)before + at, count);
+        }
+        ck_assert_mem_eq(alone, y, (size_t)n * rig_size(r));
+        rig_unpack(&w);
+        free(y), free(before), free(alone);
+        scene_close(&s);
+    }
+}
+
+START_TEST(gelu_again)
+{
+    rig_each(gelu_alone);
+}
+END_TEST
+
 START_TEST(gelu_over_its_range)
 {
     rig_each(gelu_range);
@@ -346,6 +381,7 @@ static Suite *make_suite(void)
     tcase_add_test(tests, every_field_alone_and_together);
     tcase_add_test(tests, nothing_asked_changes_nothing);
     tcase_add_test(tests, gelu_over_its_range);
+    tcase_add_test(tests, gelu_again);
     tcase_add_test(tests, windows_make_the_whole);
     tcase_add_test(tests, bias_gradient_by_leaf);
     suite_add_tcase(suite, tests);

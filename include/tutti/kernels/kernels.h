@@ -222,6 +222,7 @@ typedef struct tt_extents {
  *                updated. All computed in FP32. decoupled decay, PyTorch's order of operations.
  * to_act         y[n] out act = rounded x[n] float
  * from_act       y[n] out float = x[n] act
+ * gelu           y[n] out act = GELU of x[n] act: what an epilogue makes of its `before`, to the bit
  * fp8_scale      exponent[rows*blocks] out: of every block of `size` neighbours in a row of
  *                x[rows,width] act, blocks = ceil(width/size), for E4M3 or E5M2 (numerics/fp8.h).
  *                amax (NULL: not wanted) inout: the larger of it and the largest magnitude of x,
@@ -278,6 +279,7 @@ typedef struct tt_extents {
        int64_t n, const tt_adamw *step))                                                           \
     X(to_act, void, (tt_ctx * ctx, void *y, const float *x, int64_t n))                            \
     X(from_act, void, (tt_ctx * ctx, float *y, const void *x, int64_t n))                          \
+    X(gelu, void, (tt_ctx * ctx, void *y, const void *x, int64_t n))                               \
     X(fp8_scale, void,                                                                             \
       (tt_ctx * ctx, int8_t * exponent, float *amax, const void *x, int64_t rows, int64_t width,   \
        int64_t size, tt_format format))                                                            \
