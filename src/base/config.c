@@ -205,7 +205,8 @@ static tt_code read_value(reader *r, const char *path, tt_err *err)
     }
     bool plain = r->event.data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
     bool word = option->type == TT_OPT_STRING || option->type == TT_OPT_CHOICE ||
-                option->type == TT_OPT_CHOICE_OR_REAL || option->type == TT_OPT_LIST;
+                option->type == TT_OPT_CHOICE_OR_REAL || option->type == TT_OPT_CHOICE_OR_AUTO ||
+                option->type == TT_OPT_LIST;
     if (!plain && !word) {
         tt_text allowed = {0};
         tt_option_allowed(option, &allowed);

@@ -95,6 +95,10 @@ void tt_option_allowed(const tt_option *option, tt_text *out)
         tt_text_add(out, ", or ");
         add_range(option, out);
         break;
+    case TT_OPT_CHOICE_OR_AUTO:
+        add_choices(option->choices, out);
+        tt_text_add(out, ", or auto:SIZE, such as auto:8GiB");
+        break;
     case TT_OPT_LIST:
         tt_text_add(out, "a list [...] of any of ");
         add_choices(option->choices, out);
@@ -103,6 +107,11 @@ void tt_option_allowed(const tt_option *option, tt_text *out)
         tt_text_add(out, "text");
         break;
     }
+}
+
+const char *tt_option_auto(const char *value)
+{
+    return strncmp(value, "auto:", 5) == 0 ? value + 5 : NULL;
 }
 
 /* Which of the words of "a|b|c" is value[length]? -1: none. */
@@ -300,6 +309,12 @@ static const char *store_one(tt_config *config, const tt_option *option, const c
                                             : "is neither one of its words nor a number";
         }
         return in_range(option, real) ? store_number(config, option, real) : "is out of range";
+    case TT_OPT_CHOICE_OR_AUTO:
+        if (!is_choice(option->choices, value) &&
+            (tt_option_auto(value) == NULL || !tt_parse_bytes(tt_option_auto(value), &whole))) {
+            return "is not one of its values";
+        }
+        break;
     case TT_OPT_LIST:
         assert(false);
         break;
@@ -428,6 +443,7 @@ void tt_config_value(const tt_config *config, const tt_option *option, tt_text *
         break;
     case TT_OPT_CHOICE:
     case TT_OPT_CHOICE_OR_REAL:
+    case TT_OPT_CHOICE_OR_AUTO:
         tt_text_add(out, "%s", text_of(config, option));
         break;
     case TT_OPT_LIST:
@@ -443,7 +459,8 @@ void tt_config_value_json(const tt_config *config, const tt_option *option, tt_t
 {
     if (option->type == TT_OPT_LIST) {
         add_list(config, option, "\"", out);
-    } else if (option->choices != NULL && is_choice(option->choices, text_of(config, option))) {
+    } else if (option->type == TT_OPT_CHOICE_OR_AUTO ||
+               (option->choices != NULL && is_choice(option->choices, text_of(config, option)))) {
         tt_text_add_json(out, text_of(config, option));
     } else {
         tt_config_value(config, option, out);
@@ -480,6 +497,7 @@ static bool same_value(const tt_config *a, const tt_config *b, const tt_option *
         return bool_of(a, option) == bool_of(b, option);
     case TT_OPT_CHOICE:
     case TT_OPT_CHOICE_OR_REAL:
+    case TT_OPT_CHOICE_OR_AUTO:
     case TT_OPT_LIST:
     case TT_OPT_STRING:
         return strcmp(text_of(a, option), text_of(b, option)) == 0;

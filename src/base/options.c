@@ -50,6 +50,11 @@
         AT(section, key), .type = TT_OPT_CHOICE_OR_REAL, .preset = text, .choices = words, \
                           .low = least, .high = most, .resume = class, .help = line        \
     }
+#define CHOICE_OR_AUTO(section, key, text, words, class, line)                             \
+    {                                                                                      \
+        AT(section, key), .type = TT_OPT_CHOICE_OR_AUTO, .preset = text, .choices = words, \
+                          .resume = class, .help = line                                    \
+    }
 #define LIST(section, key, text, words, class, line)                                              \
     {                                                                                             \
         AT(section, key), .type = TT_OPT_LIST, .preset = text, .choices = words, .resume = class, \
@@ -161,7 +166,13 @@ const tt_option tt_options[] = {
 
     INT(memory, zero, "1", 0, 1, TT_LAYOUT,
         "0 = each rank holds the whole optimizer state; 1 = its share"),
-    CHOICE(memory, recompute, "none", "none", TT_LAYOUT, "activations computed again in backward"),
+    CHOICE_OR_AUTO(
+        memory, recompute, "none", "none|selective|sqrt|block", TT_LAYOUT,
+        "activations computed again in backward instead of kept: norms and GELU, segments of "
+        "sqrt(layers) "
+        "blocks, or every block; auto = the cheapest with which a rank stays below SIZE"),
+    INT(memory, recompute_blocks, "0", 0, 510, TT_LAYOUT,
+        "with recompute block: the first so many blocks, the others as selective; 0 = all"),
     BOOL(memory, pack_weights, "true", TT_LAYOUT,
          "the matmuls' packed copies of the weights are kept through a step: faster, at 4 bytes "
          "more "

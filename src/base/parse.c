@@ -89,6 +89,33 @@ bool tt_parse_double(const char *text, double *out)
     return true;
 }
 
+bool tt_parse_bytes(const char *text, int64_t *out)
+{
+    static const struct {
+        const char *name;
+        double bytes;
+    } unit[] = {{"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40}, {"K", 0x1p10},
+                {"M", 0x1p20},   {"G", 0x1p30},   {"T", 0x1p40},   {"kB", 1e3},     {"KB", 1e3},
+                {"MB", 1e6},     {"GB", 1e9},     {"TB", 1e12},    {"B", 1},        {"", 1}};
+    enum { UNITS = sizeof unit / sizeof unit[0], DIGITS = 32 };
+    const size_t digits = strspn(text, "0123456789.");
+    char number[DIGITS];
+    double value;
+    if (digits >= sizeof number) {
+        return false;
+    }
+    memcpy(number, text, digits);
+    number[digits] = '\0';
+    for (int i = 0; i < UNITS; i++) {
+        if (strcmp(text + digits, unit[i].name) == 0) {
+            const bool fits = tt_parse_double(number, &value) && value * unit[i].bytes < 0x1p63;
+            *out = fits ? (int64_t)(value * unit[i].bytes) : 0;
+            return fits;
+        }
+    }
+    return false;
+}
+
 enum { LONGEST = 64 }; /* of names that are compared letter by letter */
 
 /* The variant called optimal string alignment: a transposed pair is not edited again. */

@@ -4,6 +4,36 @@
 #include "tutti/base/status.h"
 #include "tutti/base/text.h"
 
+START_TEST(test_bytes)
+{
+    static const struct {
+        const char *text;
+        int64_t bytes;
+    } yes[] = {{"0", 0},
+               {"4096", 4096},
+               {"12B", 12},
+               {"1.5KiB", 1536},
+               {"8GiB", INT64_C(8) << 30},
+               {"8G", INT64_C(8) << 30},
+               {"900M", INT64_C(900) << 20},
+               {"2TiB", INT64_C(2) << 40},
+               {"16GB", INT64_C(16000000000)},
+               {"1kB", 1000},
+               {".5MB", 500000}};
+    static const char *const no[] = {
+        "",     "GiB", "-1",    "+1",  "1 GiB", "1gib", "1e9",        "1.2.3",
+        "0x10", ".",   "1GiBs", "nan", "9TB9",  "inf",  "8388608TiB", "9223372036854775808"};
+    int64_t bytes;
+    for (size_t k = 0; k < sizeof yes / sizeof *yes; k++) {
+        ck_assert_msg(tt_parse_bytes(yes[k].text, &bytes) && bytes == yes[k].bytes, "%s",
+                      yes[k].text);
+    }
+    for (size_t k = 0; k < sizeof no / sizeof *no; k++) {
+        ck_assert_msg(!tt_parse_bytes(no[k], &bytes), "%s", no[k]);
+    }
+}
+END_TEST
+
 START_TEST(test_grows)
 {
     tt_text text = {0};
@@ -213,6 +243,7 @@ static Suite *make_suite(void)
     tcase_add_test(tcase, test_grows);
     tcase_add_test(tcase, test_json);
     tcase_add_test(tcase, test_numbers);
+    tcase_add_test(tcase, test_bytes);
     tcase_add_test(tcase, test_edit_distance);
     tcase_add_test(tcase, test_human_bytes);
     tcase_add_test(tcase, test_fail);

@@ -67,8 +67,9 @@ typedef struct tt_config {
         int64_t history, margin;
     } fp8;
     struct {
-        int64_t zero;            /* 0 | 1 */
-        char recompute[TT_NAME]; /* none */
+        int64_t zero;             /* 0 | 1 */
+        char recompute[TT_NAME];  /* none | selective | sqrt | block | auto:SIZE */
+        int64_t recompute_blocks; /* of block, the first ones; 0 = all */
         bool pack_weights;
     } memory;
     struct {
@@ -92,6 +93,7 @@ typedef enum tt_option_type {
     TT_OPT_STRING,
     TT_OPT_CHOICE,
     TT_OPT_CHOICE_OR_REAL, /* stored as text: equal numbers are equal texts */
+    TT_OPT_CHOICE_OR_AUTO, /* or auto:SIZE, SIZE as tt_parse_bytes reads it; stored as written */
     TT_OPT_LIST            /* of any of the choices, each at most once */
 } tt_option_type;
 
@@ -114,7 +116,7 @@ typedef struct tt_option {
     const char *preset;       /* default, written as in YAML; NULL: required by train and plan */
     double low, high;         /* range of numbers, both ends included unless said otherwise */
     bool open_low, open_high; /* the end itself is not allowed */
-    const char *choices;      /* "bf16|fp32" for CHOICE, CHOICE_OR_REAL and LIST; else NULL */
+    const char *choices;      /* "bf16|fp32" for CHOICE.. and LIST; else NULL */
     tt_option_scope scope;
     tt_option_resume resume;
     const char *help; /* one line, with the unit */
@@ -122,6 +124,9 @@ typedef struct tt_option {
 
 extern const tt_option tt_options[];
 extern const int tt_option_count;
+
+/* What follows the "auto:" of a CHOICE_OR_AUTO's value; NULL: it is a choice. */
+const char *tt_option_auto(const char *value);
 
 /* Every key at its preset. */
 void tt_config_preset(tt_config *config);

@@ -36,6 +36,10 @@ bool tt_parse_double(const char *text, double *out);
  * infinite or 0 in a double without being 0. */
 bool tt_spells_decimal(const char *text);
 
+/* A size of memory: a number at least 0 and a unit without a space: KiB, MiB, GiB, TiB; K, M, G, T, the
+ * same; kB, KB, MB, GB, TB, powers of ten; B or none, bytes. Whole bytes, less than 2^63. */
+bool tt_parse_bytes(const char *text, int64_t *out);
+
 /* Damerau-Levenshtein distance, for "did you mean". */
 int tt_edit_distance(const char *a, const char *b);
 
