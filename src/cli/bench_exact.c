@@ -28,7 +28,7 @@ static tt_code normal_view(tt_trainer *view, const tt_trainer *exact, tt_err *er
     activations.used = packed.used = 0;
     return tt_model_open(&view->model, &p->shape, &p->params, &view->ctx, view->weights,
                          &view->gradient, tt_blueprint_fp8(&view->print), &view->wide,
-                         p->split.micro, p->shape.T, &activations,
+                         &p->recompute, p->split.micro, p->shape.T, &activations,
                          p->config.memory.pack_weights ? &packed : NULL, err);
 }
 

@@ -47,7 +47,7 @@ void tt_pass_count(const tt_pass *pass, tt_ctx *ctx, tt_part part, int result, i
 {
     const tt_numerics *numerics = &pass->model->numerics;
     ctx->count = (tt_counts){.result = NULL};
-    if (pass->train) {
+    if (pass->train && !pass->again) {
         ctx->count.result = tt_numerics_group(numerics, part, result);
         ctx->count.beside = tt_numerics_group(numerics, part, beside);
     }

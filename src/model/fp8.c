@@ -128,7 +128,7 @@ static void find_scales(tt_pass *pass, int8_t *exponent, const void *x, blocks b
 
 static void *copy_of(const tt_model *model, const tt_span *span, int stage)
 {
-    return model->memory + span->first + tt_size((stage - 1) % span->copies) * span->bytes;
+    return model->memory + tt_layout_at(&model->layout, span, stage);
 }
 
 /* ---- a pass ---- */

@@ -246,16 +246,18 @@ static void head_loss_forward(tt_pass *pass, const tt_apply *a, int stage)
 
 /* clang-format off */
 const tt_layer tt_layers[TT_LAYERS] = {
-    /* name, forward, backward, matmul, reads input, reads output, statistics, FLOPs */
-    [TT_EMBED] = {"embed", embed_forward, embed_backward, false, false, false, NULL, NULL},
-    [TT_NORM] = {"norm", norm_forward, norm_backward, false, true, false, norm_stats, NULL},
-    [TT_LINEAR] = {"linear", linear_forward, linear_backward, true, true, false, NULL, NULL},
+    /* name, forward, backward, matmul, reads input, reads output, cheap, statistics, FLOPs */
+    [TT_EMBED] = {"embed", embed_forward, embed_backward, false, false, false, false, NULL, NULL},
+    [TT_NORM] = {"norm", norm_forward, norm_backward, false, true, false, true, norm_stats, NULL},
+    [TT_LINEAR] = {"linear", linear_forward, linear_backward,
+                   true, true, false, false, NULL, NULL},
     [TT_LINEAR_GELU] = {"linear_gelu", linear_gelu_forward, linear_gelu_backward,
-                        true, true, false, NULL, NULL},
+                        true, true, false, false, NULL, NULL},
     [TT_LINEAR_RESIDUAL] = {"linear_residual", linear_residual_forward, linear_residual_backward,
-                            true, true, false, NULL, NULL},
+                            true, true, false, false, NULL, NULL},
     [TT_ATTENTION] = {"attention", attention_forward, attention_backward,
-                      false, true, true, attention_stats, attention_flops},
-    [TT_HEAD_LOSS] = {"head_loss", head_loss_forward, NULL, true, false, false, NULL, NULL},
+                      false, true, true, false, attention_stats, attention_flops},
+    [TT_HEAD_LOSS] = {"head_loss", head_loss_forward, NULL,
+                      true, false, false, false, NULL, NULL},
 };
 /* clang-format on */

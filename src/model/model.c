@@ -1,7 +1,8 @@
 /* model.c: one micro-batch through the programs: forward, backward, evaluation, the next token.
  *
  *     for stage = 0 .. L+1:   forward of its applications, in order
- *     for stage = L+1 .. 0:   backward of its applications, in reverse; then the stage is ready
+ *     for stage = L+1 .. 0:   forward again of what was not kept (recompute.h);
+ *                             backward of its applications, in reverse; then the stage is ready
  *
  * Invariants: after tt_model_open nothing is allocated; the layout is made for the largest
  * micro-batch, and a smaller one uses the front of each slot; a stage is reported ready exactly
@@ -52,8 +53,8 @@ static void place_matrices(tt_model *model, const tt_params *params, tt_arena *a
 
 tt_code tt_model_open(tt_model **out_model, const tt_shape *shape, const tt_params *params,
                       tt_ctx *ctx, void *weights, const tt_grad *gradient, tt_fp8 *fp8,
-                      const tt_wide *wide, int64_t B, int64_t T, tt_arena *arena, tt_arena *packed,
-                      tt_err *err)
+                      const tt_wide *wide, const tt_recompute *recompute, int64_t B, int64_t T,
+                      tt_arena *arena, tt_arena *packed, tt_err *err)
 {
     assert(B >= 1 && T >= 1 && T <= shape->T && params->stages == shape->L + 2);
     tt_code rc = TT_OK;
@@ -90,7 +91,7 @@ tt_code tt_model_open(tt_model **out_model, const tt_shape *shape, const tt_para
     }
     const bool packs = packed != NULL && tt_model_packed_bytes(shape, params, ctx->ops) > 0;
     place_matrices(model, params, packs ? packed : NULL);
-    tt_layout_make(&model->layout, shape, B, T, model->act_bytes, gradient != NULL, fp8);
+    tt_layout_make(&model->layout, shape, B, T, model->act_bytes, gradient != NULL, fp8, recompute);
     model->memory = tt_arena_take(arena, model->layout.bytes);
 out:
     if (rc != TT_OK) {
@@ -139,16 +140,15 @@ void *tt_pass_slot(const tt_pass *pass, tt_slot slot, int stage)
         slot = TT_X;
         stage++;
     }
-    assert(stage >= 1); /* the stem has no slots of its own */
-    const tt_span *span = &pass->model->layout.slot[slot];
-    return pass->model->memory + span->first + tt_size((stage - 1) % span->copies) * span->bytes;
+    const tt_layout *layout = &pass->model->layout;
+    return pass->model->memory + tt_layout_at(layout, &layout->slot[slot], stage);
 }
 
 float *tt_pass_stats(const tt_pass *pass, tt_slot slot, int stage)
 {
-    const tt_span *span = &pass->model->layout.stats[slot];
-    return (float *)(void *)(pass->model->memory + span->first +
-                             tt_size((stage - 1) % span->copies) * span->bytes);
+    const tt_layout *layout = &pass->model->layout;
+    return (float *)(void *)(pass->model->memory +
+                             tt_layout_at(layout, &layout->stats[slot], stage));
 }
 
 void *tt_pass_buffer(const tt_pass *pass, tt_buffer buffer)
@@ -217,18 +217,23 @@ void tt_pass_train(tt_pass *pass, const int32_t *target, const int64_t *sample, 
     pass->loss = loss;
 }
 
+/* One application forward, and what FP8 does with what it wrote. */
+static void apply_forward(tt_pass *pass, const tt_apply *a, int stage)
+{
+    tt_layers[a->layer].forward(pass, a, stage);
+    if (a->out != TT_NO_SLOT) {
+        tt_pass_keep(pass, a->out, stage);
+    }
+    if (a->out < TT_SLOTS && tt_slots[a->out].gelu_of != TT_NO_SLOT) {
+        tt_pass_keep(pass, tt_slots[a->out].gelu_of, stage);
+    }
+}
+
 static void stage_forward(tt_pass *pass, int stage)
 {
     const tt_program *program = tt_stage_program(pass->model->shape.L, stage);
     for (int i = 0; i < program->length; i++) {
-        const tt_apply *a = &program->apply[i];
-        tt_layers[a->layer].forward(pass, a, stage);
-        if (a->out != TT_NO_SLOT) {
-            tt_pass_keep(pass, a->out, stage);
-        }
-        if (a->out < TT_SLOTS && tt_slots[a->out].gelu_of != TT_NO_SLOT) {
-            tt_pass_keep(pass, tt_slots[a->out].gelu_of, stage);
-        }
+        apply_forward(pass, &program->apply[i], stage);
     }
 }
 
@@ -242,6 +247,65 @@ static void stage_backward(tt_pass *pass, int stage)
             tt_layers[a->layer].backward(pass, a, stage);
         }
     }
+}
+
+/* ---- again: what was not kept, before backward reads it ---- */
+
+static void gelu_again(tt_pass *pass, const tt_apply *a, int stage)
+{
+    tt_ctx *ctx = pass->model->ctx;
+    void *y = tt_pass_slot(pass, a->out, stage);                         /* [M,F] */
+    const void *x = tt_pass_slot(pass, tt_slots[a->out].gelu_of, stage); /* [M,F] */
+    tt_pass_count(pass, ctx, TT_PART_FORWARD, tt_seen_slot(a->out), 0);
+    ctx->ops->gelu(ctx, y, x, tt_mul(pass->M, tt_slot_width(&pass->model->shape, a->out)));
+}
+
+static void cheap_again(tt_pass *pass, int stage)
+{
+    const tt_program *program = tt_stage_program(pass->model->shape.L, stage);
+    for (int i = 0; i < program->length; i++) {
+        const tt_apply *a = &program->apply[i];
+        if (!tt_slot_cheap(a->out)) {
+            continue;
+        }
+        if (tt_slots[a->out].gelu_of != TT_NO_SLOT) {
+            gelu_again(pass, a, stage);
+        } else {
+            tt_layers[a->layer].forward(pass, a, stage);
+        }
+    }
+}
+
+/* Stages first .. last from the input of the first, which is all that was kept. */
+static void segment_again(tt_pass *pass, int first, int last)
+{
+    tt_pass_keep(pass, TT_X, first);
+    for (int stage = first; stage <= last; stage++) {
+        const tt_program *program = tt_stage_program(pass->model->shape.L, stage);
+        for (int i = 0; i < program->length; i++) {
+            const tt_apply *a = &program->apply[i];
+            if (tt_again_runs(a, stage == last)) {
+                apply_forward(pass, a, stage);
+            }
+        }
+    }
+}
+
+static void stage_again(tt_pass *pass, int stage)
+{
+    const tt_recompute *r = &pass->model->layout.recompute;
+    pass->again = true;
+    switch (tt_again_of(r, pass->model->shape.L, stage)) {
+    case TT_AGAIN_NOTHING:
+        break;
+    case TT_AGAIN_CHEAP:
+        cheap_again(pass, stage);
+        break;
+    case TT_AGAIN_SEGMENT:
+        segment_again(pass, stage - tt_int(r->segment) + 1, stage);
+        break;
+    }
+    pass->again = false;
 }
 
 /* ---- what callers see ---- */
@@ -261,6 +325,7 @@ void tt_model_train(tt_model *model, const int32_t *token, const int32_t *target
         stage_forward(&pass, stage);
     }
     for (int stage = model->stages - 1; stage >= 0; stage--) {
+        stage_again(&pass, stage);
         stage_backward(&pass, stage);
         if (on_grad_ready != NULL) {
             on_grad_ready(user, stage);

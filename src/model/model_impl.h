@@ -12,9 +12,8 @@
  * backward reads), the memory layout, which matrices are packed, the bytes, the FLOPs, and the
  * gradient tests.
  *
- * Invariant: the layout is a function of (shape, B, T, bytes per element, backward or not).
- *
- * Reads model/model.h; next: program.c (tables), layers.c (what a layer does), model.c (runs). */
+ * Reads model/model.h; next: program.c (tables), layout.c (memory), layers.c (what a layer
+ * does), model.c (runs). */
 #ifndef TUTTI_MODEL_IMPL_H
 #define TUTTI_MODEL_IMPL_H
 
@@ -25,6 +24,7 @@
 #include "tutti/model/census.h"
 #include "tutti/model/fp8.h"
 #include "tutti/model/model.h"
+#include "tutti/model/recompute.h"
 
 /* Dropout sites are stage * 8 + place, and tt_dropout_stream has room for 4096 of them. */
 enum { TT_SITES_PER_STAGE = 8, TT_MAX_LAYERS = 4096 / TT_SITES_PER_STAGE - 2 };
@@ -91,6 +91,7 @@ typedef struct tt_layer {
     void (*backward)(tt_pass *pass, const tt_apply *a, int stage); /* NULL: forward did it */
     bool matmul;              /* its weight is a matrix that matmuls read: packed, and counted */
     bool reads_in, reads_out; /* does backward read the input, the output? Then they are saved */
+    bool cheap; /* no product in forward, and all that it reads is saved: it can be made again */
     /* FP32 statistics beside the output, saved too: their number per micro-batch. NULL: none. */
     int64_t (*stats)(const tt_shape *shape, int64_t B, int64_t T);
     /* Forward FLOPs of one token beside those of the matrix. NULL: not counted. Backward has twice
@@ -125,19 +126,33 @@ typedef struct tt_program {
     const tt_apply *apply; /* [length], static */
 } tt_program;
 
+enum { TT_PROGRAMS = 3 }; /* stem, block, crown */
+extern const tt_program tt_programs[TT_PROGRAMS];
+
 /* The program of a stage of a model of L blocks. */
 const tt_program *tt_stage_program(int64_t L, int stage);
 
 /* ---- layout ---- */
 
-/* Where a slot is: copy (stage - 1) % copies. Saved slots have a copy per stage, others one. In FP8 a
- * block's saved slots have one copy too, and codes per stage; backward decodes them into it. */
+/* Which copies a span has. */
+typedef enum tt_order {
+    TT_ONE,       /* one, for all stages */
+    TT_OF_BLOCK,  /* one for each block that waits for backward at a time */
+    TT_OF_STREAM, /* of the stream: one for each segment's input, and for each block within one */
+    TT_OF_EDGE    /* of the stream: one for each segment's input, and one for all else */
+} tt_order;
+
+/* Where a slot is. In FP8 a block's saved slots have one copy, and codes of each block; backward decodes
+ * them into it. */
 typedef struct tt_span {
     size_t first, bytes; /* offset of copy 0; size of a copy */
     int64_t copies;
+    tt_order order;
 } tt_span;
 
 typedef struct tt_layout {
+    int64_t blocks; /* L */
+    tt_recompute recompute;
     tt_span slot[TT_SLOTS];
     tt_span stats[TT_SLOTS];    /* of the layer whose output the slot is */
     tt_span code[TT_SLOTS];     /* FP8 codes of what is kept of blocks; no bytes: none are */
@@ -148,18 +163,44 @@ typedef struct tt_layout {
     size_t kept; /* of them, what waits for backward, a copy for each stage */
 } tt_layout;
 
-/* fp8 NULL: everything is kept in act. */
+/* fp8 NULL: everything is kept in act. recompute NULL: none; without backward it does not matter. */
 void tt_layout_make(tt_layout *layout, const tt_shape *shape, int64_t B, int64_t T,
-                    size_t act_bytes, bool backward, const tt_fp8 *fp8);
+                    size_t act_bytes, bool backward, const tt_fp8 *fp8,
+                    const tt_recompute *recompute);
+
+/* Offset of the copy that a stage has of a span. */
+size_t tt_layout_at(const tt_layout *layout, const tt_span *span, int stage);
+
+/* Can the slot be made again from saved ones, without a product? */
+bool tt_slot_cheap(tt_slot slot);
 
 /* Does some layer's product read the slot as E4M3, when FP8 is the format? */
 bool tt_slot_rounded(tt_slot slot, const tt_fp8 *fp8);
 
-/* Elements of one row of a slot. */
+/* Elements of one row of a slot, of a buffer. */
 int64_t tt_slot_width(const tt_shape *shape, tt_slot slot);
+int64_t tt_buffer_width(const tt_shape *shape, tt_buffer buffer);
 
 /* The matrix that an application's matmuls read; NULL: they read none. */
 const tt_param *tt_apply_matrix(const tt_params *params, const tt_apply *a, int stage);
+
+/* Forward FLOPs of one token in an application. */
+double tt_apply_flops(const tt_apply *a, const tt_shape *shape, const tt_params *params, int stage);
+
+/* ---- again ---- */
+
+/* What goes forward again before backward of a stage. */
+typedef enum tt_again {
+    TT_AGAIN_NOTHING,
+    TT_AGAIN_CHEAP,  /* the cheap slots of the stage */
+    TT_AGAIN_SEGMENT /* the segment that ends with the stage */
+} tt_again;
+
+tt_again tt_again_of(const tt_recompute *recompute, int64_t L, int stage);
+
+/* Does the application run again when its stage does? `last`: of the segment, so that nobody reads its
+ * output any more when that is the next stage's input. */
+bool tt_again_runs(const tt_apply *a, bool last);
 
 /* ---- the model and one pass through it ---- */
 
@@ -196,6 +237,7 @@ struct tt_pass {
     const int32_t *target; /* [B,T] */
     const int64_t *sample; /* [B]; NULL without dropout */
     bool train;            /* with dropout and gradients */
+    bool again;            /* what runs now has run before, and has been counted */
     tt_key key;            /* of this step's dropout */
     float scale;           /* of the loss's gradient */
     tt_loss *loss;
@@ -220,8 +262,8 @@ enum {
 /* The row of a slot; of the gradient that the products of a linear layer read. */
 int tt_seen_slot(tt_slot slot);
 int tt_seen_gradient(const tt_apply *a);
-/* Where the next kernels of ctx count: their result, and what they store beside it. Comes before every
- * kernel that stores act, so that what an earlier pass has set cannot last. */
+/* Where the next kernels of ctx count: their result, and what they store beside it; nowhere when the pass
+ * goes over something again. Comes before every kernel that stores act, so that what an earlier pass has set cannot last. */
 void tt_pass_count(const tt_pass *pass, tt_ctx *ctx, tt_part part, int result, int beside);
 
 /* ---- FP8: each does nothing where it is not the format ---- */

@@ -84,7 +84,7 @@ static tt_code allocate(tt_infer *infer, int threads, tt_err *err)
     const int64_t T = p->shape.T;
     const size_t weights = tt_bytes(p->params.total, p->act_bytes);
     const size_t acts = tt_model_activation_bytes(&p->shape, infer->B, T, p->act_bytes, false,
-                                                  tt_blueprint_fp8(&infer->print), NULL);
+                                                  tt_blueprint_fp8(&infer->print), NULL, NULL);
     const size_t scratch = p->plan.bytes[TT_MEM_WORKSPACE], packed = p->plan.bytes[TT_MEM_PACKED];
     const size_t wide = tt_bytes(p->params.wide, sizeof(float));
     TT_TRY(tt_arena_open(&infer->arena, "model",
@@ -97,7 +97,7 @@ static tt_code allocate(tt_infer *infer, int threads, tt_err *err)
     infer->wide = tt_arena_take(&infer->arena, wide);
     const tt_wide up = tt_wide_of(p, &infer->wide_ctx, infer->ctx.workspace, scratch, infer->wide);
     TT_TRY(tt_model_open(&infer->model, &p->shape, &p->params, &infer->ctx, infer->weights, NULL,
-                         tt_blueprint_fp8(&infer->print), &up, infer->B, T, &infer->arena,
+                         tt_blueprint_fp8(&infer->print), &up, NULL, infer->B, T, &infer->arena,
                          packed > 0 ? &infer->arena : NULL, err));
 out:
     return rc;

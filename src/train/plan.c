@@ -36,40 +36,131 @@ static void fill_in(tt_blueprint *p)
     p->config.batch.accumulate = p->split.accumulate;
 }
 
-static void make_plan(tt_blueprint *p, int ranks, int threads)
+/* What an optimizer holds of so many elements. */
+static size_t optimizer_bytes(const tt_blueprint *p, int64_t elements)
 {
-    tt_plan *plan = &p->plan;
-    const int64_t N = p->params.total, B = p->split.micro, T = p->shape.T;
+    return tt_masters_cost(p->master, elements) +
+           2 * tt_arena_cost(tt_bytes(elements, sizeof(float)));
+}
+
+void tt_plan_memory(const tt_blueprint *p, int64_t B, const tt_recompute *recompute, size_t *bytes,
+                    size_t *kept)
+{
+    const int64_t N = p->params.total, T = p->shape.T;
+    const int threads = p->plan.threads;
     const bool packed = p->config.memory.pack_weights;
     const tt_extents extents = tt_model_extents(&p->shape, B, T, packed);
-    const bool gather = p->config.memory.zero > 0;
+    const tt_fp8 *fp8 = p->fp8.sites > 0 ? &p->fp8 : NULL;
 
-    plan->bytes[TT_MEM_WEIGHTS] = tt_arena_cost(tt_bytes(N, p->act_bytes));
-    plan->bytes[TT_MEM_WIDE] = tt_arena_cost(tt_bytes(p->params.wide, sizeof(float)));
-    plan->bytes[TT_MEM_PACKED] = packed ? tt_model_packed_bytes(&p->shape, &p->params, &p->ops) : 0;
-    plan->bytes[TT_MEM_GRADIENTS] = tt_arena_cost(tt_bytes(N, p->grad_bytes));
+    bytes[TT_MEM_WEIGHTS] = tt_arena_cost(tt_bytes(N, p->act_bytes));
+    bytes[TT_MEM_WIDE] = tt_arena_cost(tt_bytes(p->params.wide, sizeof(float)));
+    bytes[TT_MEM_PACKED] = packed ? tt_model_packed_bytes(&p->shape, &p->params, &p->ops) : 0;
+    bytes[TT_MEM_GRADIENTS] = tt_arena_cost(tt_bytes(N, p->grad_bytes));
     if (p->config.run.exact) { /* and the count of what was lost */
-        plan->bytes[TT_MEM_GRADIENTS] += tt_arena_cost(tt_bytes(p->params.count, sizeof(int64_t)));
+        bytes[TT_MEM_GRADIENTS] += tt_arena_cost(tt_bytes(p->params.count, sizeof(int64_t)));
     }
-    plan->bytes[TT_MEM_OPTIMIZER] = tt_masters_cost(p->master, p->shard.elements) +
-                                    2 * tt_arena_cost(tt_bytes(p->shard.elements, sizeof(float)));
-    const tt_fp8 *fp8 = tt_blueprint_fp8(p);
-    plan->bytes[TT_MEM_ACTIVATIONS] =
-        tt_model_activation_bytes(&p->shape, B, T, p->act_bytes, true, fp8, &plan->kept) +
+    bytes[TT_MEM_OPTIMIZER] = optimizer_bytes(p, p->shard.elements);
+    bytes[TT_MEM_ACTIVATIONS] =
+        tt_model_activation_bytes(&p->shape, B, T, p->act_bytes, true, fp8, recompute, kept) +
         (fp8 != NULL ? tt_arena_cost(tt_fp8_bytes(fp8)) : 0);
     size_t scratch = tt_kernels_workspace(&p->ops, &p->guarded, &extents, threads);
     if (p->autocast.up != 0) { /* both kinds of tables share it */
         const size_t wide = tt_kernels_wide_workspace(&p->wide_ops, &extents, threads);
         scratch = wide > scratch ? wide : scratch;
     }
-    plan->bytes[TT_MEM_WORKSPACE] = tt_arena_cost(scratch);
-    plan->bytes[TT_MEM_BATCH] = tt_arena_cost(tt_batch_bytes(B, T));
-    plan->total = 0;
+    bytes[TT_MEM_WORKSPACE] = tt_arena_cost(scratch);
+    bytes[TT_MEM_BATCH] = tt_arena_cost(tt_batch_bytes(B, T));
+}
+
+static size_t sum_of(const size_t *bytes)
+{
+    size_t total = 0;
     for (int i = 0; i < TT_MEM_COMPONENTS; i++) {
-        plan->total += plan->bytes[i];
+        total += bytes[i];
     }
+    return total;
+}
+
+/* Of the rank that holds most, which is rank 0, so that all ranks come to the same choice. */
+static size_t largest_total(const tt_blueprint *p, int64_t most, const tt_recompute *recompute)
+{
+    size_t bytes[TT_MEM_COMPONENTS];
+    tt_plan_memory(p, p->split.micro, recompute, bytes, NULL);
+    bytes[TT_MEM_OPTIMIZER] = optimizer_bytes(p, most);
+    return sum_of(bytes);
+}
+
+/* memory.recompute: auto:SIZE. Goes back into the configuration as what was chosen. */
+static tt_code choose_recompute(tt_blueprint *p, size_t room, int ranks, tt_err *err)
+{
+    tt_code rc = TT_OK;
+    const int64_t L = p->shape.L;
+    const bool fp8 = p->fp8.sites > 0;
+    size_t least = SIZE_MAX;
+    char want[32];
+    tt_shard first = {0};
+    TT_TRY(tt_shard_make(&first, &p->buckets, tt_int(p->config.memory.zero), 0, ranks, err));
+    /* From the cheapest in time on. What is computed again grows from each to the next, except that sqrt
+     * comes last: it takes as long as block, and less memory in models of hundreds of blocks alone. */
+    const int64_t choices = L + 2;
+    for (int64_t i = 0; i < choices; i++) {
+        const tt_recompute_kind kind = i == 0   ? TT_RECOMPUTE_NONE
+                                       : i == 1 ? TT_RECOMPUTE_SELECTIVE
+                                       : i <= L ? TT_RECOMPUTE_BLOCK
+                                                : TT_RECOMPUTE_SQRT;
+        const int64_t blocks = kind == TT_RECOMPUTE_BLOCK ? i - 1 : 0;
+        p->recompute = tt_recompute_make(kind, L, blocks, fp8);
+        const size_t total = largest_total(p, first.elements, &p->recompute);
+        least = total < least ? total : least;
+        if (total <= room) {
+            snprintf(p->config.memory.recompute, sizeof p->config.memory.recompute, "%s",
+                     tt_recompute_names[kind]);
+            p->config.memory.recompute_blocks = blocks;
+            goto out;
+        }
+    }
+    tt_human_bytes((double)least, want);
+    rc = tt_fail(
+        err, TT_EUSER,
+        "memory.recompute: %s: a rank takes %s at least, with everything that can be "
+        "computed again; a smaller batch.micro, or more ranks with memory.zero 1, need less",
+        p->config.memory.recompute, want);
+out:
+    tt_shard_free(&first);
+    return rc;
+}
+
+/* After all else that memory follows from. */
+static tt_code resolve_recompute(tt_blueprint *p, int ranks, tt_err *err)
+{
+    const char *chosen = p->config.memory.recompute, *size = tt_option_auto(chosen);
+    int64_t room = 0;
+    if (p->config.memory.recompute_blocks > 0 && strcmp(chosen, "block") != 0) {
+        return tt_fail(
+            err, TT_EUSER,
+            "memory.recompute_blocks: %lld goes with memory.recompute block, but that is %s",
+            (long long)p->config.memory.recompute_blocks, chosen);
+    }
+    if (size != NULL && tt_parse_bytes(size, &room)) {
+        return choose_recompute(p, tt_size(room), ranks, err);
+    }
+    tt_recompute_kind kind = TT_RECOMPUTE_NONE;
+    while (kind < TT_RECOMPUTE_KINDS - 1 && strcmp(chosen, tt_recompute_names[kind]) != 0) {
+        kind++;
+    }
+    p->recompute =
+        tt_recompute_make(kind, p->shape.L, p->config.memory.recompute_blocks, p->fp8.sites > 0);
+    return TT_OK;
+}
+
+static void make_plan(tt_blueprint *p, int ranks)
+{
+    tt_plan *plan = &p->plan;
+    const int64_t N = p->params.total, T = p->shape.T;
+    const bool gather = p->config.memory.zero > 0;
+    tt_plan_memory(p, p->split.micro, &p->recompute, plan->bytes, &plan->kept);
+    plan->total = sum_of(plan->bytes);
     plan->ranks = ranks;
-    plan->threads = threads;
     plan->parameters = p->params.trained;
     plan->tokens_per_step = tt_mul(p->split.sequences, T);
     plan->flops_per_step =
@@ -129,7 +220,9 @@ tt_code tt_blueprint_make(tt_blueprint *p, const tt_config *config, int64_t data
     if (fp8) {
         tt_fp8_make(&p->fp8, &p->config, &p->autocast, &p->shape);
     }
-    make_plan(p, ranks, threads);
+    p->plan.threads = threads;
+    TT_TRY(resolve_recompute(p, ranks, err));
+    make_plan(p, ranks);
 out:
     if (rc != TT_OK) {
         tt_blueprint_free(p);

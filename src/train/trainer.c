@@ -142,7 +142,8 @@ static tt_code allocate(tt_trainer *t, tt_err *err)
         goto out;
     }
     TT_TRY(tt_model_open(&t->model, &p->shape, &p->params, &t->ctx, t->weights, &t->gradient, fp8,
-                         &t->wide, p->split.micro, p->shape.T, &t->arena[TT_MEM_ACTIVATIONS],
+                         &t->wide, &p->recompute, p->split.micro, p->shape.T,
+                         &t->arena[TT_MEM_ACTIVATIONS],
                          p->config.memory.pack_weights ? &t->arena[TT_MEM_PACKED] : NULL, err));
     TT_TRY(make_segments(t, err));
     TT_TRY(tt_numerics_open(t, err));

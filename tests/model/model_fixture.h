@@ -63,10 +63,10 @@ static inline void fixture_publish(fixture *f)
     tt_model_pack(f->model);
 }
 
-/* fp8: recipe and format of backward, NULL: not FP8. */
-static inline void fixture_open_fp8(fixture *f, const tt_shape *shape, tt_format compute,
+/* fp8: recipe and format of backward, NULL: not FP8. recompute NULL: none. */
+static inline void fixture_open_all(fixture *f, const tt_shape *shape, tt_format compute,
                                     const char *isa, int64_t B, int64_t T, bool backward,
-                                    const tt_fp8 *fp8)
+                                    const tt_fp8 *fp8, const tt_recompute *recompute)
 {
     tt_err err = {0};
     *f = (fixture){.shape = *shape, .B = B, .T = T};
@@ -90,7 +90,7 @@ static inline void fixture_open_fp8(fixture *f, const tt_shape *shape, tt_format
     size_t scratch =
         tt_kernels_workspace(&f->ops, guard ? &f->guarded : NULL, &extents, FIXTURE_THREADS);
     size_t act = tt_formats[f->ops.format].bytes;
-    size_t bytes = tt_model_activation_bytes(shape, B, T, act, backward, used, NULL);
+    size_t bytes = tt_model_activation_bytes(shape, B, T, act, backward, used, recompute, NULL);
     ck_assert_int_eq(tt_arena_open(&f->arena, "test", bytes + tt_arena_cost(scratch), &err), TT_OK);
     size_t packed = backward ? tt_model_packed_bytes(shape, &f->params, &f->ops) : 0;
     ck_assert_int_eq(tt_arena_open(&f->packed, "packed", packed, &err), TT_OK);
@@ -123,11 +123,18 @@ static inline void fixture_open_fp8(fixture *f, const tt_shape *shape, tt_format
         f->sample[b] = 1000 + 17 * b;
     }
     ck_assert_int_eq(tt_model_open(&f->model, shape, &f->params, &f->ctx, f->weights,
-                                   backward ? GRAD(f->gradient) : NULL, used, NULL, B, T, &f->arena,
-                                   backward ? &f->packed : NULL, &err),
+                                   backward ? GRAD(f->gradient) : NULL, used, NULL, recompute, B, T,
+                                   &f->arena, backward ? &f->packed : NULL, &err),
                      TT_OK);
     ck_assert_uint_eq(f->packed.used, packed);
     fixture_publish(f);
+}
+
+static inline void fixture_open_fp8(fixture *f, const tt_shape *shape, tt_format compute,
+                                    const char *isa, int64_t B, int64_t T, bool backward,
+                                    const tt_fp8 *fp8)
+{
+    fixture_open_all(f, shape, compute, isa, B, T, backward, fp8, NULL);
 }
 
 static inline void fixture_open(fixture *f, const tt_shape *shape, tt_format format,

@@ -179,7 +179,7 @@ static void raise(raised *r, fixture *f, const char *ops)
     tt_model_place_wide(&f->params, &f->shape, &a);
     ck_assert_int_eq(tt_kernels_select_wide(&r->ops, TT_BF16, f->ops.isa, &err), TT_OK);
     const size_t scratch = tt_kernels_wide_workspace(&r->ops, &extents, 1);
-    const size_t acts = tt_model_activation_bytes(&f->shape, f->B, f->T, 2, true, NULL, NULL);
+    const size_t acts = tt_model_activation_bytes(&f->shape, f->B, f->T, 2, true, NULL, NULL, NULL);
     ck_assert_int_eq(tt_arena_open(&r->arena, "test", acts + tt_arena_cost(scratch), &err), TT_OK);
     const size_t packed = tt_model_packed_bytes(&f->shape, &f->params, &f->ops);
     ck_assert_int_eq(tt_arena_open(&r->packed, "packed", packed, &err), TT_OK);
@@ -196,7 +196,7 @@ static void raise(raised *r, fixture *f, const char *ops)
     }
     const tt_wide wide = {.autocast = a, .ctx = &r->ctx, .weights = r->copies};
     ck_assert_int_eq(tt_model_open(&r->model, &f->shape, &f->params, &f->ctx, f->weights,
-                                   GRAD(f->gradient), NULL, &wide, f->B, f->T, &r->arena,
+                                   GRAD(f->gradient), NULL, &wide, NULL, f->B, f->T, &r->arena,
                                    &r->packed, &err),
                      TT_OK);
     ck_assert_uint_eq(r->packed.used, packed); /* no more than is read */

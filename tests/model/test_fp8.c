@@ -151,8 +151,8 @@ START_TEST(half_is_kept)
     tt_config_preset(&config);
     const tt_autocast plain = {.compute = TT_E4M3, .storage = TT_BF16};
     tt_fp8_make(&fp8, &config, &plain, &shape);
-    tt_model_activation_bytes(&shape, 4, 64, 2, true, NULL, &bf16);
-    tt_model_activation_bytes(&shape, 4, 64, 2, true, &fp8, &kept);
+    tt_model_activation_bytes(&shape, 4, 64, 2, true, NULL, NULL, &bf16);
+    tt_model_activation_bytes(&shape, 4, 64, 2, true, &fp8, NULL, &kept);
     const size_t M = 4 * 64, row = M * 64;
     const size_t stats = L * (2 + 2 + 2) * M * sizeof(float);
     const size_t last = row * 2; /* the stream at the end, which BF16 has a copy of */

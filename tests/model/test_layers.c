@@ -137,6 +137,9 @@ static void check_application(fixture *f, const tt_apply *a, int stage)
     p.pass = tt_pass_make(f->model, f->token, f->B, f->T);
     tt_pass_train(&p.pass, f->target, f->sample, 7, 3, 1.0f, &loss);
     for (int slot = 0; stage > 0 && slot < TT_SLOTS; slot++) { /* the stem writes the next X only */
+        if (stage > f->shape.L && slot != TT_X && slot != TT_NF) {
+            continue; /* the crown has no other */
+        }
         float *x = tt_pass_slot(&p.pass, slot, stage);
         for (int64_t i = 0; i < p.pass.M * tt_slot_width(&f->shape, slot); i++) {
             x[i] = normal(100 + (uint64_t)slot, i);

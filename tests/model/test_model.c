@@ -432,13 +432,14 @@ START_TEST(activation_bytes_are_what_open_takes)
     for (int backward = 0; backward < 2; backward++) {
         fixture f;
         fixture_open(&f, &odd_shape, TT_BF16, "ref", 3, 7, backward != 0);
-        size_t planned = tt_model_activation_bytes(&odd_shape, 3, 7, 2, backward != 0, NULL, NULL);
+        size_t planned =
+            tt_model_activation_bytes(&odd_shape, 3, 7, 2, backward != 0, NULL, NULL, NULL);
         tt_arena arena;
         ck_assert_int_eq(tt_arena_open(&arena, "test", planned, &err), TT_OK);
         tt_model *model = NULL;
         ck_assert_int_eq(tt_model_open(&model, &odd_shape, &f.params, &f.ctx, f.weights,
-                                       backward ? GRAD(f.gradient) : NULL, NULL, NULL, 3, 7, &arena,
-                                       NULL, &err),
+                                       backward ? GRAD(f.gradient) : NULL, NULL, NULL, NULL, 3, 7,
+                                       &arena, NULL, &err),
                          TT_OK);
         ck_assert_uint_eq(arena.used, planned);
         tt_model_close(model);
@@ -456,10 +457,10 @@ START_TEST(activation_bytes_by_hand)
     tt_shape shape = {
         .L = 5, .H = 2, .G = 2, .D = 16, .C = 32, .F = 128, .T = 32, .V = 11, .vocab_used = 11};
     size_t row = 64 * 32 * 2, stat = 64 * sizeof(float);
-    ck_assert_uint_eq(tt_model_activation_bytes(&shape, 2, 32, 2, true, NULL, NULL),
+    ck_assert_uint_eq(tt_model_activation_bytes(&shape, 2, 32, 2, true, NULL, NULL, NULL),
                       (5 * 16 + 2 + 7) * row + (5 * (2 + 2 + 2) + 2) * stat);
     /* Without backward one block's memory serves all: x is dead when the next x is written. */
-    ck_assert_uint_eq(tt_model_activation_bytes(&shape, 2, 32, 2, false, NULL, NULL),
+    ck_assert_uint_eq(tt_model_activation_bytes(&shape, 2, 32, 2, false, NULL, NULL, NULL),
                       (16 + 1) * row + (2 + 2 + 2 + 2) * stat);
 }
 END_TEST

@@ -79,14 +79,14 @@ static void second_open(second *s, fixture *f, bool keep)
     *s = (second){0};
     ck_assert_int_eq(
         tt_arena_open(&s->arena, "test",
-                      tt_model_activation_bytes(&f->shape, f->B, f->T, act, true, NULL, NULL),
+                      tt_model_activation_bytes(&f->shape, f->B, f->T, act, true, NULL, NULL, NULL),
                       &err),
         TT_OK);
     ck_assert_int_eq(tt_arena_open(&s->packed, "packed",
                                    tt_model_packed_bytes(&f->shape, &f->params, &f->ops), &err),
                      TT_OK);
     ck_assert_int_eq(tt_model_open(&s->model, &f->shape, &f->params, &f->ctx, f->weights,
-                                   GRAD(f->gradient), NULL, NULL, f->B, f->T, &s->arena,
+                                   GRAD(f->gradient), NULL, NULL, NULL, f->B, f->T, &s->arena,
                                    keep ? &s->packed : NULL, &err),
                      TT_OK);
 }

@@ -1,5 +1,5 @@
 /* mpi_exact.c: with run.exact, how a batch is split shows in no bit of what is learned: not over ranks,
- * micro-batches, threads, ZeRO stages, buckets or the form of the weights. */
+ * micro-batches, threads, ZeRO stages, buckets, the form of the weights or what is computed again. */
 #define TT_MPI_TEST
 #include "train_test.h"
 
@@ -37,6 +37,7 @@ static tt_config exact_config(const char *run, int kind)
     set(&config, "model.dropout", "0.1");
     set(&config, "optim.clip", "0.5");
     set(&config, "batch.sequences", "%d", SEQUENCES);
+    set(&config, "model.layers", "3"); /* the fewest of which sqrt computes some again */
     return config;
 }
 
@@ -97,6 +98,8 @@ START_TEST(any_split_has_the_same_bits)
         set(&config, "batch.accumulate", "0");
         set(&config, "memory.zero", "%lld", (long long)(B % 2));
         set(&config, "memory.pack_weights", B % 2 ? "true" : "false");
+        set(&config, "memory.recompute", "%s",
+            tt_recompute_names[(B + tt_test_world.size) % TT_RECOMPUTE_KINDS]);
         set(&config, "run.threads", "%lld", (long long)(1 + B % 2));
         open_trainer(&whole, &own, &alone);
         open_trainer(&t, &config, &tt_test_world);

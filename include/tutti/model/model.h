@@ -28,6 +28,7 @@
 #include "tutti/model/census.h"
 #include "tutti/model/fp8.h"
 #include "tutti/model/params.h"
+#include "tutti/model/recompute.h"
 
 typedef struct tt_loss { /* a pair until printed */
     tt_exact sum;        /* nats over valid targets, without rounding: whoever adds them up */
@@ -40,10 +41,11 @@ double tt_loss_mean(const tt_loss *loss);
 typedef struct tt_model tt_model;
 
 /* Bytes of activations for micro-batches of B sequences of T tokens, with and without backward; fp8
- * NULL: in another format. *kept (NULL: not wanted) is what of it waits for backward, a copy for each
- * stage. */
+ * NULL: in another format; recompute NULL: none. *kept (NULL: not wanted) is what of it waits for
+ * backward. */
 size_t tt_model_activation_bytes(const tt_shape *shape, int64_t B, int64_t T, size_t act_bytes,
-                                 bool backward, const tt_fp8 *fp8, size_t *kept);
+                                 bool backward, const tt_fp8 *fp8, const tt_recompute *recompute,
+                                 size_t *kept);
 /* Marks the matrices of operations that are up and, where act is narrower than FP32, gives each its
  * place in an array of FP32 copies, params->wide elements long. Before what follows here. */
 void tt_model_place_wide(tt_params *params, const tt_shape *shape, const tt_autocast *autocast);
@@ -68,10 +70,11 @@ double tt_model_flops_per_token(const tt_shape *shape, const tt_params *params);
  * lost[params->count], borrowed, NULL for evaluation only; ctx borrowed; activations are taken from
  * arena. With `packed`, an arena too, packed forms are kept and taken from it, and tt_model_pack comes
  * before the first pass; NULL: each matmul packs for itself. fp8 is borrowed; NULL: the format is not
- * FP8. `wide` is copied; NULL: no operation is up. */
+ * FP8. `wide` is copied; NULL: no operation is up. recompute NULL: none. */
 tt_code tt_model_open(tt_model **model, const tt_shape *shape, const tt_params *params, tt_ctx *ctx,
                       void *weights, const tt_grad *gradient, tt_fp8 *fp8, const tt_wide *wide,
-                      int64_t B, int64_t T, tt_arena *arena, tt_arena *packed, tt_err *err);
+                      const tt_recompute *recompute, int64_t B, int64_t T, tt_arena *arena,
+                      tt_arena *packed, tt_err *err);
 void tt_model_close(tt_model *model);
 
 /* From now on training passes, and tt_model_pack, count there; NULL: they do not. Copied. */

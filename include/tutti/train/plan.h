@@ -19,6 +19,7 @@
 #include "tutti/model/autocast.h"
 #include "tutti/model/fp8.h"
 #include "tutti/model/params.h"
+#include "tutti/model/recompute.h"
 
 /* The components of memory, in the order in which they are printed. */
 typedef enum tt_component {
@@ -64,7 +65,8 @@ typedef struct tt_blueprint {
     tt_autocast autocast;
     tt_wide_ops wide_ops; /* where autocast.up is not 0 */
     tt_shard wide;        /* of which matrices there are FP32 copies; none: count 0 */
-    tt_fp8 fp8;           /* no sites: the format is another */
+    tt_recompute recompute;
+    tt_fp8 fp8; /* no sites: the format is another */
     tt_master_kind master;
     bool stochastic; /* how weights without a master are rounded */
     size_t act_bytes;
@@ -80,6 +82,11 @@ tt_format tt_kernel_format(const tt_config *config);
 tt_code tt_blueprint_make(tt_blueprint *print, const tt_config *config, int64_t data_vocab,
                           int rank, int ranks, int threads, const char *isa, tt_err *err);
 void tt_blueprint_free(tt_blueprint *print);
+
+/* bytes[TT_MEM_COMPONENTS] out: of each component of this rank, if micro-batches had B sequences and
+ * `recompute` were chosen; *kept out (NULL: not wanted): of the activations, what waits for backward. */
+void tt_plan_memory(const tt_blueprint *print, int64_t B, const tt_recompute *recompute,
+                    size_t *bytes, size_t *kept);
 
 /* What the model is told of FP8; NULL: it is not the format. Borrowed from the blueprint. */
 static inline tt_fp8 *tt_blueprint_fp8(tt_blueprint *print)
