@@ -16,12 +16,12 @@
 # --exact: with run.exact, every bit must be the same. The digests of all tensors after every step,
 # losses, norms, counts and validation losses (of 7 windows, which nothing divides) are compared as
 # text, and the final checkpoints to the bit. The matrix is every micro-batch size for ranks 1, 2, 3,
-# 4, 6 and 8, threads 1 and 2, ZeRO 0 and 1, with bucket sizes and packed weights taking turns, and
-# runs that are stopped and resumed twice at other rank counts; so optim.schedule is constant, or where
+# 4, 6 and 8, threads 1 and 2, ZeRO 0 and 1, with bucket sizes, packed weights and recomputation
+# taking turns, and runs that are stopped and resumed twice at other rank counts; so optim.schedule is constant, or where
 # the schedule ends would move with the stop. --sample draws N splits at random instead, of everything
 # at once, from a seed that is printed. --split adds one alone (what a failure names):
-#   ranks:micro[:threads[:zero[:bucket_mb[:pack]]]][@last_step], legs of a resumed run with commas
-#   between, as in 2:3:1:0@10,3:8. Beside each, the same splits in normal mode and how far they are
+#   ranks:micro[:threads[:zero[:bucket_mb[:pack[:recompute]]]]][@last_step], legs of a resumed run with
+#   commas between, as in 2:3:1:0@10,3:8. Beside each, the same splits in normal mode and how far they are
 # apart there, once per choice of ranks and micro-batch sizes; --no-normal leaves that out. The last
 # line is PASS, or FAIL with the first step, tensor and split that differ.
 #
@@ -134,7 +134,7 @@ done
 
 # What the script chooses itself is not for the command line: it would be ignored.
 chosen='precision.compute batch.micro batch.accumulate memory.zero run.dir run.steps run.resume run.eval_every run.save_every run.keep run.log_every'
-[[ -z $exact ]] || chosen+=' run.exact run.threads run.digest_every run.eval_sequences memory.pack_weights dist.bucket_mb optim.schedule'
+[[ -z $exact ]] || chosen+=' run.exact run.threads run.digest_every run.eval_sequences memory.pack_weights memory.recompute dist.bucket_mb optim.schedule'
 for compute in $computes; do
     chosen+=" $(kind_keys "$compute" | sed 's/=[^ ]*//g')"
 done

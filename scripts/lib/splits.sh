@@ -2,16 +2,18 @@
 # splits.sh: which splits of a batch are tried against each other: all, some at random, or one by name.
 # Sourced by exact.sh. Everything here appends to the array $splits.
 #
-# A split is one word, legs with commas between: RANKS:MICRO:THREADS:ZERO:BUCKET_MB:PACK@LAST_STEP. A
-# leg continues from the checkpoint of the one before; the last ends at $steps.
+# A split is one word, legs with commas between:
+# RANKS:MICRO:THREADS:ZERO:BUCKET_MB:PACK:RECOMPUTE@LAST_STEP. A leg continues from the checkpoint of the one
+# before; the last ends at $steps.
 #
 # shellcheck disable=SC2154 # steps, sequences, usable: the sourcing script's
 
 buckets=(25 1)
 packs=(true false)
+recomputes=(none selective sqrt block)
 
-# Every ranks, micro, threads and ZeRO; each of these meets each bucket size and packing in turn. Then,
-# from each rank count, two runs that stop twice and go on with other counts.
+# Every ranks, micro, threads and ZeRO; each of these meets each bucket size, packing and recomputation in
+# turn. Then, from each rank count, two runs that stop twice and go on with other counts.
 whole_matrix() {
     local -a ranks micro
     local r m threads zero i=0 turn first leg way split
@@ -21,7 +23,8 @@ whole_matrix() {
             for threads in 1 2; do
                 for zero in 1 0; do
                     turn=$((i + i / 4))
-                    splits+=("$r:$m:$threads:$zero:${buckets[turn / 2 % 2]}:${packs[turn % 2]}@$steps")
+                    split=$r:$m:$threads:$zero:${buckets[turn / 2 % 2]}:${packs[turn % 2]}
+                    splits+=("$split:${recomputes[(turn + i / 8) % 4]}@$steps")
                     i=$((i + 1))
                 done
             done
@@ -36,6 +39,7 @@ whole_matrix() {
                 mapfile -t micro < <(divisors $((sequences / r)))
                 split+=,$r:${micro[(first + leg) % ${#micro[@]}]}:$((1 + (first + leg) % 2))
                 split+=:$(((first + leg) / 2 % 2)):${buckets[leg % 2]}:${packs[(first + leg) % 2]}
+                split+=:${recomputes[(first + leg) % 4]}
                 split+=@$(((leg + 1) * steps / 3))
             done
             splits+=("${split:1}")
@@ -68,7 +72,9 @@ draw_leg() {
     draw ${#buckets[@]}
     leg+=:${buckets[drawn]}
     draw ${#packs[@]}
-    split+=,$leg:${packs[drawn]}@$1
+    leg+=:${packs[drawn]}
+    draw ${#recomputes[@]}
+    split+=,$leg:${recomputes[drawn]}@$1
 }
 
 # random_splits N SEED: a third goes through, a third stops once, a third twice, after any step.
@@ -92,14 +98,15 @@ random_splits() {
 
 # add_split SPLIT: one that was asked for by name, with what it leaves out.
 add_split() {
-    local leg ranks micro threads zero bucket pack until last=0 split=
+    local leg ranks micro threads zero bucket pack recompute until last=0 split=
     for leg in ${1//,/ }; do
         until=$steps
         [[ $leg != *@* ]] || until=${leg#*@}
-        IFS=: read -r ranks micro threads zero bucket pack <<<"${leg%@*}"
-        leg=$ranks:$micro:${threads:-1}:${zero:-1}:${bucket:-${buckets[0]}}:${pack:-true}@$until
-        [[ $leg =~ ^([1-9][0-9]*:){3}[01]:[1-9][0-9]*:(true|false)@[1-9][0-9]*$ ]] ||
-            fail 2 "--split $1: $leg is not ranks:micro:threads:zero:bucket_mb:pack@last_step"
+        IFS=: read -r ranks micro threads zero bucket pack recompute <<<"${leg%@*}"
+        leg=$ranks:$micro:${threads:-1}:${zero:-1}:${bucket:-${buckets[0]}}:${pack:-true}
+        leg+=:${recompute:-none}@$until
+        [[ $leg =~ ^([1-9][0-9]*:){3}[01]:[1-9][0-9]*:(true|false):(none|selective|sqrt|block)@[1-9][0-9]*$ ]] ||
+            fail 2 "--split $1: $leg is not ranks:micro:threads:zero:bucket_mb:pack:recompute@last_step"
         ((${threads:-1} <= 1024 && ${bucket:-1} <= 1024)) ||
             fail 2 "--split $1: at most 1024 threads and buckets of at most 1024 MB"
         ((sequences % (ranks * micro) == 0)) ||

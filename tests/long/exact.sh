@@ -23,11 +23,12 @@ verify() {
     # A leg of a resumed run is a row; the split ends where the verdict stands.
     awk -v name="$name" '
         !/^ *[0-9]/ { next }
-        { leg = $1 " ranks of " $2 ", threads " $4 ", ZeRO " $5 ", buckets " $6 ", packed " $7 ", steps " $8 }
+        { leg = $1 " ranks of " $2 ", threads " $4 ", ZeRO " $5 ", buckets " $6 ", packed " $7 ", recompute " $8
+            leg = leg ", steps " $9 }
         { split_text = split_text (split_text == "" ? "" : "; ") leg }
-        $10 == "same" { print "ok " name ": " split_text }
-        $10 == "FAIL:" { sub(/.*FAIL: /, ""); print "not ok " name ": " split_text ": " $0 }
-        $10 != "stopped" { split_text = "" }
+        $11 == "same" { print "ok " name ": " split_text }
+        $11 == "FAIL:" { sub(/.*FAIL: /, ""); print "not ok " name ": " split_text ": " $0 }
+        $11 != "stopped" { split_text = "" }
     ' "$work/out"
     verdict "$name" "$code" "$(tail -n 1 "$work/out") $(tail -n 3 "$work/err" | tr '\n' '|')"
     equal "$name: splits" "$splits" "$(grep -Ec '[0-9a-f]{16}  (same|FAIL)' "$work/out")"
