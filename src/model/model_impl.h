@@ -262,8 +262,9 @@ enum {
 /* The row of a slot; of the gradient that the products of a linear layer read. */
 int tt_seen_slot(tt_slot slot);
 int tt_seen_gradient(const tt_apply *a);
-/* Where the next kernels of ctx count: their result, and what they store beside it; nowhere when the pass
- * goes over something again. Comes before every kernel that stores act, so that what an earlier pass has set cannot last. */
+/* Where the next kernels of ctx count: their result, and what they store beside it; nowhere when the
+ * pass goes over something again. Comes before every kernel that stores act, so that what an earlier
+ * pass has set cannot last. */
 void tt_pass_count(const tt_pass *pass, tt_ctx *ctx, tt_part part, int result, int beside);
 
 /* ---- FP8: each does nothing where it is not the format ---- */

@@ -112,9 +112,9 @@ static size_t bytes_of(tt_recompute_kind kind, int64_t L, int64_t blocks, size_t
     return tt_model_activation_bytes(&shape, B, T, 2, true, NULL, &r, kept);
 }
 
-/* By hand, in C-wide rows: a block has x and 15 more (norm_1, qkv 3, attention, x_mid, norm_2, fc 4, gelu
- * 4), statistics of two norms and of attention (2 + 2 + 2 a token); once there are norm_f, the last x, and
- * gradient buffers (7). */
+/* By hand, in C-wide rows: a block has x and 15 more (norm_1, qkv 3, attention, x_mid, norm_2, fc 4,
+ * gelu 4), statistics of two norms and of attention (2 + 2 + 2 a token); once there are norm_f, the last
+ * x, and gradient buffers (7). */
 START_TEST(bytes_by_hand)
 {
     const size_t once = (1 + 1 + 7) * row + 2 * stat, block = 15 * row + 6 * stat;
