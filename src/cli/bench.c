@@ -6,7 +6,7 @@
 #include "cli/cli_impl.h"
 
 static const char usage[] =
-    "usage: tutti bench peak|gemm|attention|step|exact|allreduce [key=value ...]\n"
+    "usage: tutti bench peak|gemm|attention|step|exact|recompute|allreduce [key=value ...]\n"
     "                   [--repeat N] [--shape MxNxK] [--json]\n\n"
     "peak       FLOP/s of the units, FMA and BF16's, and the speed of memory\n"
     "gemm       every matmul shape of the model and eight others, or the one of --shape, in three\n"
@@ -15,6 +15,9 @@ static const char usage[] =
     "step       whole optimizer steps on random tokens, and a table of time per phase (also under\n"
     "           mpirun)\n"
     "exact      whole steps in normal and in exact mode, in turn: what exact mode costs (also "
+    "under\n"
+    "           mpirun)\n"
+    "recompute  whole steps with each memory.recompute, in turn: what they cost and save (also "
     "under\n"
     "           mpirun)\n"
     "allreduce  sums of FP32 vectors over ranks, beside the speed of memory (under mpirun)\n\n"
@@ -38,7 +41,8 @@ typedef struct tt_bench_row {
 static const tt_bench_row rows[] = {
     {"peak", tt_bench_peak, false},           {"gemm", tt_bench_gemm, false},
     {"attention", tt_bench_attention, false}, {"step", tt_bench_step, true},
-    {"exact", tt_bench_exact, true},          {"allreduce", tt_bench_allreduce, false}};
+    {"exact", tt_bench_exact, true},          {"recompute", tt_bench_recompute, true},
+    {"allreduce", tt_bench_allreduce, false}};
 enum { ROWS = sizeof rows / sizeof rows[0] };
 
 /* GPT-2 124M unless the arguments say otherwise. */
@@ -83,10 +87,11 @@ int tt_cmd_bench(int argc, char **argv)
         row = strcmp(rows[i].name, argv[1]) == 0 ? &rows[i] : row;
     }
     if (rc == TT_OK && !row) {
-        rc = tt_fail(&err, TT_EUSER,
-                     "tutti bench measures peak, gemm, attention, step, exact or allreduce, "
-                     "not '%s'",
-                     argc > 1 ? argv[1] : "");
+        rc = tt_fail(
+            &err, TT_EUSER,
+            "tutti bench measures peak, gemm, attention, step, exact, recompute or allreduce, "
+            "not '%s'",
+            argc > 1 ? argv[1] : "");
     }
     if (rc == TT_OK && bench.shape && row->run != tt_bench_gemm) {
         rc = tt_fail(&err, TT_EUSER, "--shape belongs to tutti bench gemm, not %s", row->name);

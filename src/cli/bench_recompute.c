@@ -1,0 +1,144 @@
+/* bench_recompute.c: what computing activations again costs, and what it saves: one trainer makes whole
+ * steps with each choice of memory.recompute in turn, so that a machine that speeds up or slows down does
+ * it to all, in the same memory: that of `none`, which is enough for each of them. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "tutti/base/clock.h"
+#include "tutti/base/log.h"
+#include "tutti/base/narrow.h"
+#include "tutti/train/step.h"
+#include "tutti/train/trainer.h"
+
+#include "cli/bench_impl.h"
+
+enum { KINDS = TT_RECOMPUTE_KINDS };
+
+/* A second view of an open trainer: the same weights, optimizer and scratch, a model of its own over the
+ * same activations. Owns the model alone. */
+static tt_code view_open(tt_trainer *view, const tt_trainer *whole, tt_recompute_kind kind,
+                         tt_err *err)
+{
+    const tt_blueprint *p = &whole->print;
+    tt_arena activations = whole->arena[TT_MEM_ACTIVATIONS], packed = whole->arena[TT_MEM_PACKED];
+    activations.used = packed.used = 0;
+    *view = *whole;
+    tt_fp8 *fp8 = tt_blueprint_fp8(&view->print);
+    view->print.recompute = tt_recompute_make(kind, p->shape.L, 0, fp8 != NULL);
+    if (fp8 != NULL) { /* as the trainer placed it */
+        (void)tt_arena_take(&activations, tt_fp8_bytes(fp8));
+    }
+    return tt_model_open(&view->model, &p->shape, &p->params, &view->ctx, view->weights,
+                         &view->gradient, fp8, &view->wide, &view->print.recompute, p->split.micro,
+                         p->shape.T, &activations, p->config.memory.pack_weights ? &packed : NULL,
+                         err);
+}
+
+/* Milliseconds of one step, of the slowest rank. Collective. */
+static tt_code one_step(tt_trainer *t, double *ms, tt_err *err)
+{
+    const tt_request request = {false, TT_OK, {TT_OK, ""}};
+    tt_record record = {0};
+    tt_code rc = tt_step(t, &request, &record, err);
+    *ms = record.step_ms;
+    return rc;
+}
+
+/* ms[KINDS][n] of n rounds, and ratio[KINDS][n] to none in the same round; who goes first takes turns.
+ * Collective. */
+static tt_code measure(tt_trainer trainer[KINDS], int64_t n, double *ms[KINDS],
+                       double *ratio[KINDS], tt_err *err)
+{
+    tt_code rc = TT_OK;
+    for (int64_t round = -1; round < n; round++) { /* the first warms up and is written over */
+        const int64_t at = tt_max(round, 0);
+        for (int turn = 0; turn < KINDS; turn++) {
+            const int kind = (int)((round + 1 + turn) % KINDS);
+            TT_TRY(one_step(&trainer[kind], &ms[kind][at], err));
+        }
+        for (int kind = 0; kind < KINDS; kind++) {
+            ratio[kind][at] = ms[kind][at] / ms[TT_RECOMPUTE_NONE][at];
+        }
+    }
+out:
+    return rc;
+}
+
+static void add_row(tt_bench *bench, const tt_trainer *t, int kind, double *ms, double *ratio)
+{
+    const tt_blueprint *p = &t->print;
+    const int64_t n = bench->repeat;
+    size_t bytes[TT_MEM_COMPONENTS], kept, total = 0;
+    tt_plan_memory(p, p->split.micro, &p->recompute, bytes, &kept);
+    for (int i = 0; i < TT_MEM_COMPONENTS; i++) {
+        total += bytes[i];
+    }
+    const double again = tt_recompute_flops_per_token(&p->recompute, &p->shape, &p->params);
+    const double middle = tt_median(ratio, n); /* which sorts them */
+    tt_text_add(&bench->out,
+                bench->json
+                    ? "{\"recompute\": \"%s\", \"ms\": %.2f, \"over_none\": %.4f, "
+                      "\"lower_quartile\": %.4f, \"upper_quartile\": %.4f, \"flops_over_none\": "
+                      "%.4f, \"activations_mb\": %.1f, \"kept_mb\": %.1f, \"planned_mb\": %.1f}\n"
+                    : "%-10s %10.1f %8.3f  %.3f to %.3f %8.3f %10.1f %10.1f %10.1f\n",
+                tt_recompute_names[kind], tt_median(ms, n), middle, ratio[n / 4],
+                ratio[n - 1 - n / 4], 1 + again / tt_model_flops_per_token(&p->shape, &p->params),
+                (double)bytes[TT_MEM_ACTIVATIONS] / 1048576.0, (double)kept / 1048576.0,
+                (double)total / 1048576.0);
+}
+
+tt_code tt_bench_recompute(tt_bench *bench, tt_err *err)
+{
+    tt_code rc = TT_OK;
+    tt_trainer trainer[KINDS] = {{0}};
+    tt_noise noise = {0};
+    tt_log log = tt_log_open(bench->world->rank);
+    const int64_t n = bench->repeat;
+    double *memory = tt_alloc(tt_mul(2 * KINDS, n), sizeof *memory, err);
+    TT_TRY(tt_agree(bench->world, memory != NULL ? TT_OK : err->code, err));
+    double *ms[KINDS], *ratio[KINDS];
+    for (int kind = 0; kind < KINDS; kind++) {
+        ms[kind] = memory + kind * n;
+        ratio[kind] = memory + (KINDS + kind) * n;
+    }
+    if (strcmp(bench->config.memory.recompute, "none") != 0) {
+        rc = tt_fail(err, TT_EUSER,
+                     "memory.recompute: %s has no meaning in tutti bench recompute, which measures "
+                     "all of them",
+                     bench->config.memory.recompute);
+    }
+    TT_TRY(tt_agree(bench->world, rc, err));
+    TT_TRY(tt_noise_open(&noise, bench, err));
+    bench->config.run.steps = KINDS * (n + 1);
+    TT_TRY(tt_trainer_open(&trainer[TT_RECOMPUTE_NONE], &bench->config, bench->world, &log, err));
+    tt_noise_close(&noise);
+    for (int kind = 1; kind < KINDS; kind++) {
+        rc = view_open(&trainer[kind], &trainer[0], (tt_recompute_kind)kind, err);
+        TT_TRY(tt_agree(bench->world, rc, err));
+    }
+    TT_TRY(measure(trainer, n, ms, ratio, err));
+    if (!bench->json) {
+        tt_text_add(&bench->out, "%-10s %10s %8s  %14s %8s %10s %10s %10s\n", "recompute", "ms",
+                    "of none", "quartiles", "FLOPs", "act. MiB", "kept MiB", "total MiB");
+    }
+    for (int kind = 0; kind < KINDS; kind++) {
+        add_row(bench, &trainer[kind], kind, ms[kind], ratio[kind]);
+    }
+    const tt_blueprint *print = &trainer[0].print;
+    if (!bench->json) {
+        tt_text_add(&bench->out,
+                    "\n%lld rounds, %d ranks of %d threads, %lld blocks, micro %lld, %lld tokens a "
+                    "step, %s, %s; memory as planned, a rank\n",
+                    (long long)n, print->plan.ranks, print->plan.threads, (long long)print->shape.L,
+                    (long long)print->split.micro, (long long)print->plan.tokens_per_step,
+                    print->ops.isa, print->config.precision.compute);
+    }
+out:
+    for (int kind = 1; kind < KINDS; kind++) {
+        tt_model_close(trainer[kind].model);
+    }
+    tt_trainer_close(&trainer[0]);
+    tt_noise_close(&noise);
+    free(memory);
+    return rc;
+}
