@@ -47,6 +47,7 @@ immintrin.h             src/numerics/isa/                   any
 simde/x86/avx512.h      src/kernels/isa/                    any
 simde/x86/f16c.h        src/kernels/isa/                    any
 gnu/libc-version.h      src/train/                          1
+sanitizer/asan_interface.h src/base/                        1
 '
 
 # Anyone may include these. Public headers may include only the first line of them.

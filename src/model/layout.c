@@ -134,7 +134,7 @@ size_t tt_layout_at(const tt_layout *layout, const tt_span *span, int stage)
 static tt_span place(tt_layout *layout, size_t bytes, tt_order order)
 {
     const int64_t copies = copies_of(&layout->recompute, layout->blocks, order);
-    const tt_span span = {layout->bytes, tt_arena_cost(bytes), copies, order};
+    const tt_span span = {layout->bytes, tt_arena_cost(bytes), bytes, copies, order};
     layout->bytes += tt_bytes(copies, span.bytes);
     return span;
 }
@@ -228,5 +228,5 @@ size_t tt_model_activation_bytes(const tt_shape *shape, int64_t B, int64_t T, si
     if (kept != NULL) {
         *kept = layout.kept;
     }
-    return layout.bytes;
+    return tt_arena_cost(layout.bytes);
 }

@@ -93,6 +93,7 @@ tt_code tt_model_open(tt_model **out_model, const tt_shape *shape, const tt_para
     place_matrices(model, params, packs ? packed : NULL);
     tt_layout_make(&model->layout, shape, B, T, model->act_bytes, gradient != NULL, fp8, recompute);
     model->memory = tt_arena_take(arena, model->layout.bytes);
+    tt_model_settle(model);
 out:
     if (rc != TT_OK) {
         tt_model_close(model);

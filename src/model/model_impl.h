@@ -145,7 +145,8 @@ typedef enum tt_order {
 /* Where a slot is. In FP8 a block's saved slots have one copy, and codes of each block; backward decodes
  * them into it. */
 typedef struct tt_span {
-    size_t first, bytes; /* offset of copy 0; size of a copy */
+    size_t first, bytes; /* offset of copy 0; from one copy to the next */
+    size_t used;         /* of a copy; the rest is gap */
     int64_t copies;
     tt_order order;
 } tt_span;
@@ -180,6 +181,9 @@ bool tt_slot_rounded(tt_slot slot, const tt_fp8 *fp8);
 /* Elements of one row of a slot, of a buffer. */
 int64_t tt_slot_width(const tt_shape *shape, tt_slot slot);
 int64_t tt_buffer_width(const tt_shape *shape, tt_buffer buffer);
+
+/* Once, when memory and packed matrices have their places: touched by the team, red zones between copies. */
+void tt_model_settle(const tt_model *model);
 
 /* The matrix that an application's matmuls read; NULL: they read none. */
 const tt_param *tt_apply_matrix(const tt_params *params, const tt_apply *a, int stage);

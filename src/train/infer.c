@@ -88,7 +88,7 @@ static tt_code allocate(tt_infer *infer, int threads, tt_err *err)
     const size_t scratch = p->plan.bytes[TT_MEM_WORKSPACE], packed = p->plan.bytes[TT_MEM_PACKED];
     const size_t wide = tt_bytes(p->params.wide, sizeof(float));
     TT_TRY(tt_arena_open(&infer->arena, "model",
-                         tt_arena_cost(weights) + tt_arena_cost(wide) + tt_arena_cost(acts) +
+                         tt_arena_cost(weights) + tt_arena_cost(wide) + acts +
                              tt_arena_cost(scratch) + packed,
                          err));
     infer->weights = tt_arena_take(&infer->arena, weights);

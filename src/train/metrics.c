@@ -126,10 +126,11 @@ static void run_line(const tt_trainer *t, tt_text *line)
         tt_text_add(line, "\"%s_bytes\": %zu, ", tt_component_names[i], plan->bytes[i]);
     }
     tt_text_add(line,
-                "\"total_bytes\": %zu, \"tokens_per_step\": %lld, \"flops_per_step\": %.6g, "
+                "\"total_bytes\": %zu, \"libraries_bytes\": %zu, \"tokens_per_step\": %lld, "
+                "\"flops_per_step\": %.6g, "
                 "\"wire_calls\": %lld, \"wire_bytes\": %lld}, ",
-                plan->total, (long long)plan->tokens_per_step, plan->flops_per_step,
-                (long long)plan->wire_calls, (long long)plan->wire_bytes);
+                plan->total, plan->libraries, (long long)plan->tokens_per_step,
+                plan->flops_per_step, (long long)plan->wire_calls, (long long)plan->wire_bytes);
     tt_text_add(line, "\"config\": {");
     for (int i = 0; i < tt_option_count; i++) { /* rows of one section are neighbours */
         const tt_option *o = &tt_options[i];
@@ -319,6 +320,18 @@ tt_code tt_metrics_valid(tt_metrics *metrics, const tt_trainer *t, const tt_loss
             (long long)t->progress.step, metrics->valid_loss, (long long)loss->count);
 out:
     return rc;
+}
+
+tt_code tt_metrics_memory(tt_metrics *metrics, const tt_memory *memory, tt_err *err)
+{
+    if (!metrics->file) {
+        return TT_OK;
+    }
+    tt_text line = {0};
+    tt_text_add(&line, "{\"memory\": ");
+    tt_memory_text(memory, &line);
+    tt_text_add(&line, "}\n");
+    return put(metrics->file, &line, "metrics.jsonl", err);
 }
 
 tt_code tt_metrics_trace(tt_metrics *metrics, const tt_trainer *t, tt_err *err)

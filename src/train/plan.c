@@ -82,12 +82,13 @@ static size_t sum_of(const size_t *bytes)
 }
 
 /* Of the rank that holds most, which is rank 0, so that all ranks come to the same choice. */
-static size_t largest_total(const tt_blueprint *p, int64_t most, const tt_recompute *recompute)
+static size_t largest_total(const tt_blueprint *p, int64_t most, const tt_recompute *recompute,
+                            int ranks)
 {
     size_t bytes[TT_MEM_COMPONENTS];
     tt_plan_memory(p, p->split.micro, recompute, bytes, NULL);
     bytes[TT_MEM_OPTIMIZER] = optimizer_bytes(p, most);
-    return sum_of(bytes);
+    return sum_of(bytes) + tt_plan_libraries(p, ranks, p->plan.threads);
 }
 
 /* memory.recompute: auto:SIZE. Goes back into the configuration as what was chosen. */
@@ -110,7 +111,7 @@ static tt_code choose_recompute(tt_blueprint *p, size_t room, int ranks, tt_err 
                                                 : TT_RECOMPUTE_SQRT;
         const int64_t blocks = kind == TT_RECOMPUTE_BLOCK ? i - 1 : 0;
         p->recompute = tt_recompute_make(kind, L, blocks, fp8);
-        const size_t total = largest_total(p, first.elements, &p->recompute);
+        const size_t total = largest_total(p, first.elements, &p->recompute, ranks);
         least = total < least ? total : least;
         if (total <= room) {
             snprintf(p->config.memory.recompute, sizeof p->config.memory.recompute, "%s",
@@ -160,6 +161,7 @@ static void make_plan(tt_blueprint *p, int ranks)
     const bool gather = p->config.memory.zero > 0;
     tt_plan_memory(p, p->split.micro, &p->recompute, plan->bytes, &plan->kept);
     plan->total = sum_of(plan->bytes);
+    plan->libraries = tt_plan_libraries(p, ranks, plan->threads);
     plan->ranks = ranks;
     plan->parameters = p->params.trained;
     plan->tokens_per_step = tt_mul(p->split.sequences, T);
@@ -256,11 +258,14 @@ static void memory_text(const tt_blueprint *p, tt_text *out)
         }
         tt_text_add(out, "\n");
     }
-    tt_human_bytes((double)p->plan.total, size);
+    tt_human_bytes((double)p->plan.libraries, size);
+    tt_text_add(out, "  %-14s %12s   (MPI, HDF5, OpenBLAS, the program)\n", "libraries", size);
+    const size_t total = p->plan.total + p->plan.libraries;
+    tt_human_bytes((double)total, size);
     tt_text_add(out, "  %-14s %12s\n", "total", size);
-    tt_human_bytes((double)p->plan.total * p->plan.ranks, size);
-    tt_text_add(out, "  %-14s %12s   (%d rank%s; libraries come on top)\n\n", "all ranks", size,
-                p->plan.ranks, p->plan.ranks == 1 ? "" : "s");
+    tt_human_bytes((double)total * p->plan.ranks, size);
+    tt_text_add(out, "  %-14s %12s   (%d rank%s)\n\n", "all ranks", size, p->plan.ranks,
+                p->plan.ranks == 1 ? "" : "s");
 }
 
 /* What keeps numbers within reach of a narrow format, where something does. */

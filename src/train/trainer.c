@@ -21,6 +21,7 @@
 #include "tutti/train/digests.h"
 #include "tutti/train/evaluate.h"
 #include "tutti/train/masters.h"
+#include "tutti/train/memory.h"
 #include "tutti/train/metrics.h"
 #include "tutti/train/signals.h"
 #include "tutti/train/state.h"
@@ -100,7 +101,7 @@ out:
     return rc;
 }
 
-/* Opens every arena with the plan's number and gives out all of it. Local. */
+/* Opens every arena with the plan's number, gives out all of it, and has it come into memory. Local. */
 static tt_code allocate(tt_trainer *t, tt_err *err)
 {
     tt_code rc = TT_OK;
@@ -147,6 +148,8 @@ static tt_code allocate(tt_trainer *t, tt_err *err)
                          p->config.memory.pack_weights ? &t->arena[TT_MEM_PACKED] : NULL, err));
     TT_TRY(make_segments(t, err));
     TT_TRY(tt_numerics_open(t, err));
+    TT_TRY(tt_memory_check(&p->plan, t->arena, err));
+    tt_memory_touch(t);
 out:
     return rc;
 }
@@ -211,6 +214,8 @@ tt_code tt_trainer_open(tt_trainer *t, const tt_config *config, tt_world *world,
                     err));
     TT_TRY(compare_ranks(t, err));
     TT_TRY(tt_agree(world, open_samplers(t, err), err));
+    t->began = tt_rss();
+    TT_TRY(tt_memory_warn(t, err));
     TT_TRY(tt_agree(world, allocate(t, err), err));
     TT_TRY(tt_agree(world, tt_kernels_self_test(&t->ctx, err), err));
     if (t->wide.ctx != NULL) {
@@ -373,16 +378,6 @@ static tt_code check_skips(const tt_trainer *t, const tt_record *record, tt_err 
                                                                : TT_OK;
 }
 
-/* After the last step: what was planned beside what was used. */
-static void report_memory(tt_trainer *t)
-{
-    char planned[32], peak[32];
-    tt_human_bytes((double)t->print.plan.total, planned);
-    tt_human_bytes((double)tt_rss_peak(), peak);
-    tt_info(t->log, "memory of rank 0: planned %s, peak resident %s (libraries included)", planned,
-            peak);
-}
-
 /* Everything that all ranks do after the last step. */
 static tt_code finish(tt_trainer *t, tt_metrics *metrics, bool evaluated, bool saved,
                       const tt_record *last, tt_err *err)
@@ -409,7 +404,10 @@ static tt_code finish(tt_trainer *t, tt_metrics *metrics, bool evaluated, bool s
             TT_TRY(tt_state_dump_gradients(t, 1.0 / last->mean_over, err));
         }
     }
-    report_memory(t);
+    tt_memory memory;
+    TT_TRY(tt_memory_measure(&memory, t, err));
+    tt_memory_report(&memory, t->log);
+    rc = tt_agree(t->world, tt_metrics_memory(metrics, &memory, err), err);
 out:
     return rc;
 }

@@ -1,8 +1,10 @@
-/* test_memory.c: arenas, small allocations, checked narrowing. */
+/* test_memory.c: arenas, what of them is in memory and what nobody may touch, small allocations,
+ * checked narrowing. */
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "dies.h"
 #include "tt_test.h"
 #include "tutti/base/memory.h"
 #include "tutti/base/narrow.h"
@@ -56,9 +58,10 @@ START_TEST(test_arena_exact_fit)
     tt_err err;
     tt_arena arena;
     size_t plan = tt_arena_cost(1) + tt_arena_cost(64) + tt_arena_cost(65) + tt_arena_cost(0);
-    ck_assert_uint_eq(plan, 64 + 64 + 128);
-    ck_assert_int_eq(tt_arena_open(&arena, "exact", 4096, &err), TT_OK);
-    ck_assert_ptr_nonnull(tt_arena_take(&arena, 4096 - plan));
+    ck_assert_uint_eq(plan, 64 + 64 + 128 + 3 * TT_REDZONE);
+    ck_assert_int_eq(tt_arena_open(&arena, "exact", 4096 - TT_REDZONE, &err), TT_OK);
+    ck_assert_uint_eq(arena.bytes, 4096);
+    ck_assert_ptr_nonnull(tt_arena_take(&arena, 4096 - plan - TT_REDZONE));
     ck_assert_ptr_nonnull(tt_arena_take(&arena, 1));
     ck_assert_ptr_nonnull(tt_arena_take(&arena, 64));
     ck_assert_ptr_nonnull(tt_arena_take(&arena, 65));
@@ -101,7 +104,7 @@ static void run_over(void)
     tt_arena arena;
     if (tt_arena_open(&arena, "small", 4096, &err) == TT_OK) {
         tt_arena_take(&arena, 4000);
-        tt_arena_take(&arena, 100);
+        tt_arena_take(&arena, arena.bytes - 4000);
     }
 }
 
@@ -120,6 +123,66 @@ START_TEST(test_arena_overrun_aborts)
     ck_assert(aborts(run_far_over));
 }
 END_TEST
+
+enum { BIG = 2 << 20, PIECES = 8 };
+
+/* Of eight huge pages some are used; only those are resident, whatever the system's pages are. */
+START_TEST(test_resident)
+{
+    tt_err err;
+    tt_arena arena;
+    const int threads = 1 + _i;
+    ck_assert_int_eq(tt_arena_open(&arena, "test", PIECES * BIG, &err), TT_OK);
+    ck_assert_uint_eq(tt_arena_resident(&arena), 0);
+    unsigned char *first = tt_arena_take(&arena, 3 * BIG - TT_REDZONE);
+    first[BIG + 5] = 7;
+    ck_assert_uint_ge(tt_arena_resident(&arena), 4096);
+    ck_assert_uint_le(tt_arena_resident(&arena), BIG);
+    tt_touch(first + BIG - 1, 2, threads); /* the last byte of one, the first of another */
+    ck_assert_uint_ge(tt_arena_resident(&arena), 2 * 4096);
+    ck_assert_uint_le(tt_arena_resident(&arena), 2 * BIG);
+    tt_touch(first, 0, threads);
+    tt_touch(first, 3 * BIG - TT_REDZONE, threads);
+    ck_assert_uint_eq(tt_arena_resident(&arena), 3 * BIG);
+    for (int i = 0; i < 3 * BIG - TT_REDZONE; i++) {
+        ck_assert_int_eq(first[i], i == BIG + 5 ? 7 : 0);
+    }
+    tt_arena_take(&arena, BIG - TT_REDZONE);
+    ck_assert_uint_eq(tt_arena_resident(&arena), 3 * BIG);
+    tt_arena_touch(&arena, threads);
+    ck_assert_uint_eq(tt_arena_resident(&arena), 4 * BIG);
+    ck_assert_int_eq(first[BIG + 5], 7);
+    tt_arena_close(&arena);
+    ck_assert_uint_eq(tt_arena_resident(&arena), 0);
+}
+END_TEST
+
+#ifdef __SANITIZE_ADDRESS__
+/* Every byte of a piece may be written, and none of the red zone behind it, nor what nobody took. */
+START_TEST(test_red_zones)
+{
+    static const size_t sizes[] = {1, 63, 64, 100};
+    tt_err err;
+    tt_arena arena;
+    ck_assert_int_eq(tt_arena_open(&arena, "test", 4096, &err), TT_OK);
+    for (int i = 0; i < 4; i++) {
+        unsigned char *piece = tt_arena_take(&arena, sizes[i]);
+        memset(piece, 1, sizes[i]);
+        ck_assert_msg(tt_dies_writing(piece + sizes[i]), "behind a piece of %zu", sizes[i]);
+        ck_assert_msg(tt_dies_writing(arena.base + arena.used - 1),
+                      "the end of the red zone of %zu", sizes[i]);
+    }
+    ck_assert(tt_dies_writing(arena.base + arena.bytes - 1));
+    unsigned char *parted = tt_arena_take(&arena, 256);
+    tt_redzone(parted, 100, 192);
+    ck_assert(!tt_dies_writing(parted + 99));
+    ck_assert(tt_dies_writing(parted + 100));
+    ck_assert(tt_dies_writing(parted + 191));
+    ck_assert(!tt_dies_writing(parted + 192));
+    tt_arena_close(&arena);
+}
+END_TEST
+#endif
 
 START_TEST(test_alloc)
 {
@@ -219,6 +282,10 @@ static Suite *make_suite(void)
     tcase_add_test(tcase, test_arena_empty);
     tcase_add_test(tcase, test_arena_refused);
     tcase_add_test(tcase, test_arena_overrun_aborts);
+    tcase_add_loop_test(tcase, test_resident, 0, 3);
+#ifdef __SANITIZE_ADDRESS__
+    tcase_add_test(tcase, test_red_zones);
+#endif
     tcase_add_test(tcase, test_alloc);
     tcase_add_test(tcase, test_narrow);
     suite_add_tcase(suite, tcase);

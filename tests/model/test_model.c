@@ -1,6 +1,7 @@
 /* test_model.c: the whole model: gradients, independence from the split, memory, generation. */
 #include <malloc.h>
 
+#include "dies.h"
 #include "model_fixture.h"
 
 /* ---- finite differences through everything ---- */
@@ -442,12 +443,39 @@ START_TEST(activation_bytes_are_what_open_takes)
                                        &arena, NULL, &err),
                          TT_OK);
         ck_assert_uint_eq(arena.used, planned);
+        const size_t page = (size_t)sysconf(_SC_PAGESIZE); /* and it is all in memory */
+        ck_assert_uint_gt(planned, 2 * page);
+        ck_assert_uint_ge(tt_arena_resident(&arena) + page, planned);
         tt_model_close(model);
         tt_arena_close(&arena);
         fixture_close(&f);
     }
 }
 END_TEST
+
+#ifdef __SANITIZE_ADDRESS__
+/* Between two copies of a slot, and behind the last, nobody may write. */
+START_TEST(gaps_of_the_layout_are_red)
+{
+    fixture f;
+    fixture_open(&f, &odd_shape, TT_BF16, "", 3, 7, true);
+    const tt_layout *layout = &f.model->layout;
+    const tt_span *const spans[] = {&layout->slot[TT_X], &layout->slot[TT_FC],
+                                    &layout->stats[TT_N1], &layout->gradient[TT_BUF_WIDE]};
+    for (int i = 0; i < 4; i++) {
+        const tt_span *s = spans[i];
+        ck_assert_uint_ge(s->bytes, s->used + TT_REDZONE);
+        for (int64_t copy = 0; copy < s->copies; copy++) {
+            unsigned char *at = f.model->memory + s->first + tt_bytes(copy, s->bytes);
+            ck_assert(!tt_dies_writing(at + s->used - 1));
+            ck_assert(tt_dies_writing(at + s->used));
+            ck_assert(tt_dies_writing(at + s->bytes - 1));
+        }
+    }
+    fixture_close(&f);
+}
+END_TEST
+#endif
 
 /* By hand, in C-wide rows of M = 64 (so that nothing is rounded up): saved per block are x, norm_1,
  * qkv (3), attention, x_mid, norm_2, fc (4), gelu (4); once norm_f and the last x; the gradient buffers
@@ -458,10 +486,11 @@ START_TEST(activation_bytes_by_hand)
         .L = 5, .H = 2, .G = 2, .D = 16, .C = 32, .F = 128, .T = 32, .V = 11, .vocab_used = 11};
     size_t row = 64 * 32 * 2, stat = 64 * sizeof(float);
     ck_assert_uint_eq(tt_model_activation_bytes(&shape, 2, 32, 2, true, NULL, NULL, NULL),
-                      (5 * 16 + 2 + 7) * row + (5 * (2 + 2 + 2) + 2) * stat);
+                      (5 * 16 + 2 + 7) * row + (5 * (2 + 2 + 2) + 2) * stat +
+                          (5 * 8 + 2 + 4 + 5 * 3 + 1 + 1) * TT_REDZONE);
     /* Without backward one block's memory serves all: x is dead when the next x is written. */
     ck_assert_uint_eq(tt_model_activation_bytes(&shape, 2, 32, 2, false, NULL, NULL, NULL),
-                      (16 + 1) * row + (2 + 2 + 2 + 2) * stat);
+                      (16 + 1) * row + (2 + 2 + 2 + 2) * stat + (9 + 4 + 1) * TT_REDZONE);
 }
 END_TEST
 
@@ -543,6 +572,9 @@ static Suite *make_suite(void)
     tcase_add_test(plan, stages_are_final_when_told);
     tcase_add_test(plan, activation_bytes_are_what_open_takes);
     tcase_add_test(plan, activation_bytes_by_hand);
+#ifdef __SANITIZE_ADDRESS__
+    tcase_add_test(plan, gaps_of_the_layout_are_red);
+#endif
     tcase_add_test(plan, nothing_is_allocated_after_open);
     tcase_add_test(plan, flops_of_gpt2);
     suite_add_tcase(suite, plan);

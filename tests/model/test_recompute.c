@@ -104,6 +104,12 @@ static const tt_shape even = {
     .H = 2, .G = 2, .D = 16, .C = 32, .F = 128, .T = T, .V = 11, .vocab_used = 11};
 static const size_t row = (size_t)B * T * 32 * 2, stat = (size_t)B * T * sizeof(float);
 
+/* A red zone behind each copy, where there are such: of so many copies, and of the whole. */
+static size_t zones(size_t copies)
+{
+    return (copies + 1) * TT_REDZONE;
+}
+
 static size_t bytes_of(tt_recompute_kind kind, int64_t L, int64_t blocks, size_t *kept)
 {
     tt_shape shape = even;
@@ -119,19 +125,25 @@ START_TEST(bytes_by_hand)
 {
     const size_t once = (1 + 1 + 7) * row + 2 * stat, block = 15 * row + 6 * stat;
     const size_t cheap = (1 + 1 + 4) * row + 4 * stat; /* of a block: one copy when made again */
-    enum { L = 12 };
+    enum { L = 12, CHEAP = 5, BLOCK = 10, ONCE = 2 + 1 + 4 }; /* copies: slots and statistics */
     size_t kept;
-    ck_assert_uint_eq(bytes_of(TT_RECOMPUTE_NONE, L, 0, &kept), L * (row + block) + once);
-    ck_assert_uint_eq(kept, L * (row + block) + row);
+    ck_assert_uint_eq(bytes_of(TT_RECOMPUTE_NONE, L, 0, &kept),
+                      L * (row + block) + once + zones(L * (1 + BLOCK) + ONCE));
+    ck_assert_uint_eq(kept, L * (row + block) + row + (L * (1 + BLOCK) + 1) * TT_REDZONE);
     ck_assert_uint_eq(bytes_of(TT_RECOMPUTE_SELECTIVE, L, 0, &kept),
-                      L * (row + block - cheap) + cheap + once);
-    ck_assert_uint_eq(kept, L * (row + block - cheap) + row);
+                      L * (row + block - cheap) + cheap + once +
+                          zones(L * (1 + BLOCK - CHEAP) + CHEAP + ONCE));
+    ck_assert_uint_eq(kept,
+                      L * (row + block - cheap) + row + (L * (1 + BLOCK - CHEAP) + 1) * TT_REDZONE);
     /* Segments of 4: two inputs and the third's, three more within one, and the last x. */
-    ck_assert_uint_eq(bytes_of(TT_RECOMPUTE_SQRT, L, 0, NULL), (3 + 3) * row + 4 * block + once);
-    ck_assert_uint_eq(bytes_of(TT_RECOMPUTE_BLOCK, L, 0, NULL), L * row + block + once);
+    ck_assert_uint_eq(bytes_of(TT_RECOMPUTE_SQRT, L, 0, NULL),
+                      (3 + 3) * row + 4 * block + once + zones(3 + 3 + 4 * BLOCK + ONCE));
+    ck_assert_uint_eq(bytes_of(TT_RECOMPUTE_BLOCK, L, 0, NULL),
+                      L * row + block + once + zones(L + BLOCK + ONCE));
     /* The first 5; 7 keep what selective keeps. */
     ck_assert_uint_eq(bytes_of(TT_RECOMPUTE_BLOCK, L, 5, NULL),
-                      L * row + 7 * (block - cheap) + cheap + once);
+                      L * row + 7 * (block - cheap) + cheap + once +
+                          zones(L + 7 * (BLOCK - CHEAP) + CHEAP + ONCE));
 }
 END_TEST
 

@@ -209,7 +209,7 @@ START_TEST(a_run_writes_the_promised_lines)
     open_trainer(&t, &config, &alone);
     must(tt_trainer_run(&t, &err_));
     lines got = read_lines(in_run(&config, "metrics.jsonl"));
-    ck_assert_int_eq(got.count, 1 + 4 + 2);
+    ck_assert_int_eq(got.count, 1 + 4 + 2 + 1);
     has_keys(got.line[0], "run");
     static const char *const said[] = {"version", "config", "ranks",     "threads",
                                        "isa",     "plan",   "parameters"};
@@ -220,7 +220,7 @@ START_TEST(a_run_writes_the_promised_lines)
     ck_assert(number_of(got.line[0], "ranks") == 1);
     ck_assert(number_of(got.line[0], "total_bytes") == (double)t.print.plan.total);
     double seen = 0;
-    for (int i = 1, step = 1; i < got.count; i++) {
+    for (int i = 1, step = 1; i < got.count - 1; i++) {
         if (i == 3 || i == 6) {
             has_keys(got.line[i], valid_keys);
             ck_assert(number_of(got.line[i], "step") == step - 1);
@@ -235,6 +235,18 @@ START_TEST(a_run_writes_the_promised_lines)
         ck_assert(number_of(got.line[i], "loss") > 5 && number_of(got.line[i], "loss") < 6);
         ck_assert(number_of(got.line[i], "step_ms") > 0 && number_of(got.line[i], "rss_mb") > 0);
     }
+    const char *end = got.line[got.count - 1]; /* what was planned and what there was */
+    has_keys(end, "memory");
+    for (int c = 0; c < TT_MEM_COMPONENTS; c++) {
+        char key[64];
+        snprintf(key, sizeof key,
+                 "\"%s\": {\"planned\": %zu, \"measured\": ", tt_component_names[c],
+                 t.print.plan.bytes[c]);
+        ck_assert_msg(strstr(end, key) != NULL, "%s in %s", key, end);
+    }
+    ck_assert_ptr_nonnull(strstr(end, "\"libraries\": {\"planned\": "));
+    ck_assert_ptr_nonnull(strstr(end, "\"total\": {\"planned\": "));
+    ck_assert(number_of(end, "peak_rss") > (double)t.print.plan.total);
     tt_text_free(&got.text);
 
     /* data.jsonl: every global sample once, in order, and which window it is. */

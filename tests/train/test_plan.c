@@ -4,19 +4,28 @@
 
 static const struct {
     const char *key[4], *value[4];
-} shapes[] = {{{NULL}, {NULL}},
-              {{"model.layers", "model.kv_heads"}, {"1", "1"}},
-              {{"model.tie_embeddings", "precision.compute"}, {"false", "bf16"}},
-              {{"model.vocab", "batch.micro", "batch.accumulate"}, {"300", "3", "2"}},
-              {{"model.ffn", "model.context", "model.dropout"}, {"0", "5", "0.1"}},
-              {{"precision.compute", "run.threads", "batch.micro"}, {"bf16", "3", "4"}},
-              {{"precision.compute", "memory.pack_weights"}, {"bf16", "false"}},
-              {{"precision.compute", "precision.master"}, {"bf16", "split"}},
-              {{"precision.compute", "precision.master", "precision.rounding"},
-               {"bf16", "none", "stochastic"}},
-              {{"precision.compute", "precision.fp32_ops"}, {"bf16", "[qkv, head]"}},
-              {{"precision.compute", "precision.fp32_ops", "model.tie_embeddings"},
-               {"fp8", "[attention, fc, down]", "false"}}};
+} shapes[] = {
+    {{NULL}, {NULL}},
+    {{"model.layers", "model.kv_heads"}, {"1", "1"}},
+    {{"model.tie_embeddings", "precision.compute"}, {"false", "bf16"}},
+    {{"model.vocab", "batch.micro", "batch.accumulate"}, {"300", "3", "2"}},
+    {{"model.ffn", "model.context", "model.dropout"}, {"0", "5", "0.1"}},
+    {{"precision.compute", "run.threads", "batch.micro"}, {"bf16", "3", "4"}},
+    {{"precision.compute", "memory.pack_weights"}, {"bf16", "false"}},
+    {{"precision.compute", "precision.master"}, {"bf16", "split"}},
+    {{"precision.compute", "precision.master", "precision.rounding"},
+     {"bf16", "none", "stochastic"}},
+    {{"precision.compute", "precision.fp32_ops"}, {"bf16", "[qkv, head]"}},
+    {{"precision.compute", "precision.fp32_ops", "model.tie_embeddings"},
+     {"fp8", "[attention, fc, down]", "false"}},
+    {{"run.exact"}, {"true"}},
+    {{"precision.compute", "precision.master", "run.exact"}, {"bf16", "split", "true"}},
+    {{"precision.compute", "run.exact", "batch.micro"}, {"fp16", "true", "2"}},
+    {{"precision.compute", "fp8.recipe", "batch.micro"}, {"fp8", "delayed", "2"}},
+    {{"precision.compute", "fp8.recipe", "run.exact"}, {"fp8", "mxfp8", "true"}},
+    {{"precision.compute", "fp8.recipe", "memory.pack_weights"}, {"fp8", "current", "false"}},
+    {{"precision.compute", "precision.fp32_ops", "precision.master"}, {"bf16", "[fc]", "split"}},
+    {{"precision.compute", "model.kv_heads"}, {"tf32", "1"}}};
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
 static tt_config shaped(int i, const char *run)
@@ -69,6 +78,28 @@ START_TEST(plan_is_the_allocation)
     ck_assert_int_eq(plan->wire_bytes, 0);
     ck_assert_int_eq(record.comm_calls, 0);
     tt_trainer_close(&t);
+}
+END_TEST
+
+/* A component that took something else is named, with both numbers. */
+START_TEST(another_allocation_is_a_bug)
+{
+    tt_config config = tiny_config("bug");
+    tt_blueprint p;
+    tt_err err = {TT_OK, ""};
+    tt_arena arena[TT_MEM_COMPONENTS] = {{.name = "weights"}};
+    must(tt_blueprint_make(&p, &config, 257, 0, 1, 1, NULL, &err_));
+    for (int c = 0; c < TT_MEM_COMPONENTS; c++) {
+        arena[c].used = p.plan.bytes[c];
+    }
+    ck_assert_int_eq(tt_memory_check(&p.plan, arena, &err), TT_OK);
+    arena[TT_MEM_OPTIMIZER].used += TT_ALIGN;
+    ck_assert_int_eq(tt_memory_check(&p.plan, arena, &err), TT_EWORLD);
+    char said[128];
+    snprintf(said, sizeof said, "optimizer was planned with %zu bytes and took %zu",
+             p.plan.bytes[TT_MEM_OPTIMIZER], p.plan.bytes[TT_MEM_OPTIMIZER] + TT_ALIGN);
+    ck_assert_msg(strstr(err.text, said) != NULL, "%s", err.text);
+    tt_blueprint_free(&p);
 }
 END_TEST
 
@@ -296,6 +327,7 @@ static Suite *make_suite(void)
     tcase_set_timeout(tests, 0);
     tcase_add_unchecked_fixture(tests, open_folder, close_folder);
     tcase_add_loop_test(tests, plan_is_the_allocation, 0, 2 * SHAPES);
+    tcase_add_test(tests, another_allocation_is_a_bug);
     tcase_add_test(tests, numbers_by_hand);
     tcase_add_test(tests, configuration_is_filled_in);
     tcase_add_test(tests, bytes_of_the_optimizer);

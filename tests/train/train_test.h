@@ -18,6 +18,7 @@
 #include "tutti/train/evaluate.h"
 #include "tutti/train/infer.h"
 #include "tutti/train/masters.h"
+#include "tutti/train/memory.h"
 #include "tutti/train/metrics.h"
 #include "tutti/train/plan.h"
 #include "tutti/train/signals.h"

@@ -14,6 +14,7 @@
 #include "tutti/base/log.h"
 #include "tutti/base/status.h"
 #include "tutti/train/digests.h"
+#include "tutti/train/memory.h"
 #include "tutti/train/step.h"
 
 typedef struct tt_metrics {
@@ -31,6 +32,8 @@ tt_code tt_metrics_step(tt_metrics *metrics, const tt_trainer *trainer, const tt
                         tt_digests *digests, tt_err *err);
 tt_code tt_metrics_valid(tt_metrics *metrics, const tt_trainer *trainer, const tt_loss *loss,
                          tt_err *err);
+/* Planned and measured, when the run has ended: {"memory": {...}}. */
+tt_code tt_metrics_memory(tt_metrics *metrics, const tt_memory *memory, tt_err *err);
 /* The global sample ids of the step that comes next, in order. */
 tt_code tt_metrics_trace(tt_metrics *metrics, const tt_trainer *trainer, tt_err *err);
 /* Every line was flushed when it was written, so closing cannot lose one. */

@@ -44,6 +44,7 @@ typedef struct tt_plan {
     size_t bytes[TT_MEM_COMPONENTS]; /* of this rank */
     size_t total;                    /* sum of bytes */
     size_t kept;                     /* of activations: what waits for backward */
+    size_t libraries;                /* beside total: what no arena holds (train/libraries.c) */
     int ranks, threads;
     int64_t parameters;      /* trained, without gaps */
     int64_t tokens_per_step; /* positions, S * T */
@@ -96,6 +97,9 @@ static inline tt_fp8 *tt_blueprint_fp8(tt_blueprint *print)
 
 /* Threads of a rank: run.threads, or OMP_NUM_THREADS, or `fill`. */
 int tt_threads_choose(const tt_config *config, int fill);
+
+/* What a rank of `ranks` holds beside its arenas: the program, MPI, HDF5, OpenBLAS. */
+size_t tt_plan_libraries(const tt_blueprint *print, int ranks, int threads);
 
 /* The page that `tutti plan` prints. */
 void tt_plan_text(const tt_blueprint *print, tt_text *out);

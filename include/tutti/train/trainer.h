@@ -47,6 +47,7 @@ typedef struct tt_trainer {
     tt_fault fault;
     tt_blueprint print;
     tt_ctx ctx;
+    size_t began; /* bytes resident before the arenas were opened */
     tt_arena arena[TT_MEM_COMPONENTS];
     void *weights;       /* [N] act */
     float *wide_weights; /* [params.wide] masters of matrices that FP32 operations read */

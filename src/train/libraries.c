@@ -1,0 +1,53 @@
+/* libraries.c: what a rank holds beside its arenas, before anything runs: the plan's one estimate.
+ *
+ * Nobody can count it, as other people's code allocates it; but it depends on little. The parts were
+ * measured with Open MPI 4.1, HDF5 1.10 and OpenBLAS 0.3.21, on one to sixteen ranks of a node, with
+ * models of 0.1 to 700 MiB: what is resident less the arenas, at the start, at the end, and at the peak.
+ * The last record of metrics.jsonl says how far a run was from it.
+ *
+ * Owns nothing. Reads the blueprint; next: train/memory.c measures. */
+#include "tutti/base/narrow.h"
+#include "tutti/train/plan.h"
+
+static const size_t MIB = (size_t)1 << 20;
+
+/* Code and data of the program and its libraries, resident once MPI has started: 25 MiB alone. MPI's
+ * shared memory for the first neighbour is half a MiB more, for more of them another three and a half,
+ * however many there are. */
+static size_t started(int ranks)
+{
+    return 25 * MIB + (ranks > 1 ? MIB / 2 : 0) + (ranks > 2 ? 3 * MIB + MIB / 2 : 0);
+}
+
+/* What comes with the first step, the first evaluation and the first checkpoint and stays: HDF5's caches
+ * and MPI's files, tables, the heap's own loss. */
+static size_t grown(void)
+{
+    return 4 * MIB;
+}
+
+/* A thread's stack and the heap's pool for it; where matmuls are OpenBLAS's, its buffers, of which what
+ * our tiles fill is touched. */
+static size_t threads_hold(const tt_blueprint *p, int threads)
+{
+    const bool blas = p->ops.compute == TT_FP32 || p->autocast.up != 0;
+    return tt_size(threads) * (blas ? MIB : MIB / 8);
+}
+
+/* Gone when its call returns, but in the peak. MPI receives half of the largest bucket beside the
+ * gradient and adds it; a checkpoint is read back through a buffer of 8 MiB. One at a time. */
+static size_t passing(const tt_blueprint *p, int ranks)
+{
+    size_t most = 8 * MIB;
+    for (int i = 0; ranks > 1 && i < p->buckets.count; i++) {
+        const tt_range r = p->buckets.bucket[i].range;
+        const size_t half = tt_bytes(r.end - r.first, p->grad_bytes) / 2;
+        most = half > most ? half : most;
+    }
+    return most;
+}
+
+size_t tt_plan_libraries(const tt_blueprint *p, int ranks, int threads)
+{
+    return started(ranks) + grown() + threads_hold(p, threads) + passing(p, ranks);
+}
