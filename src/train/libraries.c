@@ -23,7 +23,7 @@ static size_t started(int ranks)
  * and MPI's files, tables, the heap's own loss. */
 static size_t grown(void)
 {
-    return 4 * MIB;
+    return 5 * MIB;
 }
 
 /* A thread's stack and the heap's pool for it; where matmuls are OpenBLAS's, its buffers, of which what
@@ -34,17 +34,19 @@ static size_t threads_hold(const tt_blueprint *p, int threads)
     return tt_size(threads) * (blas ? MIB : MIB / 8);
 }
 
-/* Gone when its call returns, but in the peak. MPI receives half of the largest bucket beside the
- * gradient and adds it; a checkpoint is read back through a buffer of 8 MiB. One at a time. */
+/* Gone when its call returns, but in the peak. A checkpoint is read back through a buffer of 8 MiB. MPI
+ * has a buffer as large as the bucket that it reduces, and half of it is filled. Up to 32 MiB it comes
+ * from a heap that keeps it and gives it out again elsewhere, until all of it has been touched. */
 static size_t passing(const tt_blueprint *p, int ranks)
 {
-    size_t most = 8 * MIB;
+    int64_t largest = 0;
     for (int i = 0; ranks > 1 && i < p->buckets.count; i++) {
         const tt_range r = p->buckets.bucket[i].range;
-        const size_t half = tt_bytes(r.end - r.first, p->grad_bytes) / 2;
-        most = half > most ? half : most;
+        largest = tt_max(largest, r.end - r.first);
     }
-    return most;
+    const int64_t bucket = tt_count(tt_bytes(largest, p->grad_bytes));
+    const int64_t reduction = tt_max(bucket / 2, tt_min(bucket, 32 * tt_count(MIB)));
+    return tt_size(tt_max(reduction, 8 * tt_count(MIB)));
 }
 
 size_t tt_plan_libraries(const tt_blueprint *p, int ranks, int threads)

@@ -11,8 +11,8 @@ fi
 prepare
 
 # 12 blocks of 192 channels: tens of MiB, so that 2 % are something.
-shape=(model.layers=12 model.channels=192 model.heads=3 model.context=128 run.steps=2 batch.sequences=16
-    batch.micro=8)
+shape=(model.layers=12 model.channels=192 model.heads=3 model.context=64 run.steps=2 batch.sequences=8
+    batch.micro=4 run.eval_every=0)
 
 # last NAME: the last record of a run.
 last() { tail -n 1 "$work/$1/metrics.jsonl"; }
