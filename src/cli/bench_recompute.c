@@ -14,24 +14,22 @@
 
 enum { KINDS = TT_RECOMPUTE_KINDS };
 
-/* A second view of an open trainer: the same weights, optimizer and scratch, a model of its own over the
- * same activations. Owns the model alone. */
-static tt_code view_open(tt_trainer *view, const tt_trainer *whole, tt_recompute_kind kind,
-                         tt_err *err)
+/* From now on the trainer goes by this choice: another model over the same memory. Between steps
+ * activations hold nothing, and packed weights lie where they lay. Local. */
+static tt_code choose(tt_trainer *t, tt_recompute_kind kind, tt_err *err)
 {
-    const tt_blueprint *p = &whole->print;
-    tt_arena activations = whole->arena[TT_MEM_ACTIVATIONS], packed = whole->arena[TT_MEM_PACKED];
+    tt_blueprint *p = &t->print;
+    tt_arena activations = t->arena[TT_MEM_ACTIVATIONS], packed = t->arena[TT_MEM_PACKED];
+    tt_fp8 *fp8 = tt_blueprint_fp8(p);
     activations.used = packed.used = 0;
-    *view = *whole;
-    tt_fp8 *fp8 = tt_blueprint_fp8(&view->print);
-    view->print.recompute = tt_recompute_make(kind, p->shape.L, 0, fp8 != NULL);
-    if (fp8 != NULL) { /* as the trainer placed it */
+    if (fp8 != NULL) { /* what it remembers stays where the trainer placed it */
         (void)tt_arena_take(&activations, tt_fp8_bytes(fp8));
     }
-    return tt_model_open(&view->model, &p->shape, &p->params, &view->ctx, view->weights,
-                         &view->gradient, fp8, &view->wide, &view->print.recompute, p->split.micro,
-                         p->shape.T, &activations, p->config.memory.pack_weights ? &packed : NULL,
-                         err);
+    tt_model_close(t->model);
+    p->recompute = tt_recompute_make(kind, p->shape.L, 0, fp8 != NULL);
+    return tt_model_open(&t->model, &p->shape, &p->params, &t->ctx, t->weights, &t->gradient, fp8,
+                         &t->wide, &p->recompute, p->split.micro, p->shape.T, &activations,
+                         p->config.memory.pack_weights ? &packed : NULL, err);
 }
 
 /* Milliseconds of one step, of the slowest rank. Collective. */
@@ -46,15 +44,16 @@ static tt_code one_step(tt_trainer *t, double *ms, tt_err *err)
 
 /* ms[KINDS][n] of n rounds, and ratio[KINDS][n] to none in the same round; who goes first takes turns.
  * Collective. */
-static tt_code measure(tt_trainer trainer[KINDS], int64_t n, double *ms[KINDS],
-                       double *ratio[KINDS], tt_err *err)
+static tt_code measure(tt_trainer *t, int64_t n, double *ms[KINDS], double *ratio[KINDS],
+                       tt_err *err)
 {
     tt_code rc = TT_OK;
     for (int64_t round = -1; round < n; round++) { /* the first warms up and is written over */
         const int64_t at = tt_max(round, 0);
         for (int turn = 0; turn < KINDS; turn++) {
             const int kind = (int)((round + 1 + turn) % KINDS);
-            TT_TRY(one_step(&trainer[kind], &ms[kind][at], err));
+            TT_TRY(tt_agree(t->world, choose(t, (tt_recompute_kind)kind, err), err));
+            TT_TRY(one_step(t, &ms[kind][at], err));
         }
         for (int kind = 0; kind < KINDS; kind++) {
             ratio[kind][at] = ms[kind][at] / ms[TT_RECOMPUTE_NONE][at];
@@ -64,16 +63,17 @@ out:
     return rc;
 }
 
-static void add_row(tt_bench *bench, const tt_trainer *t, int kind, double *ms, double *ratio)
+static void add_row(tt_bench *bench, const tt_blueprint *p, int kind, double *ms, double *ratio)
 {
-    const tt_blueprint *p = &t->print;
     const int64_t n = bench->repeat;
-    size_t bytes[TT_MEM_COMPONENTS], kept, total = 0;
-    tt_plan_memory(p, p->split.micro, &p->recompute, bytes, &kept);
+    const tt_recompute r =
+        tt_recompute_make((tt_recompute_kind)kind, p->shape.L, 0, p->fp8.sites > 0);
+    size_t bytes[TT_MEM_COMPONENTS], kept, total = p->plan.libraries;
+    tt_plan_memory(p, p->split.micro, &r, bytes, &kept);
     for (int i = 0; i < TT_MEM_COMPONENTS; i++) {
         total += bytes[i];
     }
-    const double again = tt_recompute_flops_per_token(&p->recompute, &p->shape, &p->params);
+    const double again = tt_recompute_flops_per_token(&r, &p->shape, &p->params);
     const double middle = tt_median(ratio, n); /* which sorts them */
     tt_text_add(&bench->out,
                 bench->json
@@ -90,7 +90,7 @@ static void add_row(tt_bench *bench, const tt_trainer *t, int kind, double *ms, 
 tt_code tt_bench_recompute(tt_bench *bench, tt_err *err)
 {
     tt_code rc = TT_OK;
-    tt_trainer trainer[KINDS] = {{0}};
+    tt_trainer trainer = {0};
     tt_noise noise = {0};
     tt_log log = tt_log_open(bench->world->rank);
     const int64_t n = bench->repeat;
@@ -110,21 +110,17 @@ tt_code tt_bench_recompute(tt_bench *bench, tt_err *err)
     TT_TRY(tt_agree(bench->world, rc, err));
     TT_TRY(tt_noise_open(&noise, bench, err));
     bench->config.run.steps = KINDS * (n + 1);
-    TT_TRY(tt_trainer_open(&trainer[TT_RECOMPUTE_NONE], &bench->config, bench->world, &log, err));
+    TT_TRY(tt_trainer_open(&trainer, &bench->config, bench->world, &log, err));
     tt_noise_close(&noise);
-    for (int kind = 1; kind < KINDS; kind++) {
-        rc = view_open(&trainer[kind], &trainer[0], (tt_recompute_kind)kind, err);
-        TT_TRY(tt_agree(bench->world, rc, err));
-    }
-    TT_TRY(measure(trainer, n, ms, ratio, err));
+    TT_TRY(measure(&trainer, n, ms, ratio, err));
     if (!bench->json) {
         tt_text_add(&bench->out, "%-10s %10s %8s  %14s %8s %10s %10s %10s\n", "recompute", "ms",
                     "of none", "quartiles", "FLOPs", "act. MiB", "kept MiB", "total MiB");
     }
+    const tt_blueprint *print = &trainer.print;
     for (int kind = 0; kind < KINDS; kind++) {
-        add_row(bench, &trainer[kind], kind, ms[kind], ratio[kind]);
+        add_row(bench, print, kind, ms[kind], ratio[kind]);
     }
-    const tt_blueprint *print = &trainer[0].print;
     if (!bench->json) {
         tt_text_add(&bench->out,
                     "\n%lld rounds, %d ranks of %d threads, %lld blocks, micro %lld, %lld tokens a "
@@ -134,10 +130,7 @@ tt_code tt_bench_recompute(tt_bench *bench, tt_err *err)
                     print->ops.isa, print->config.precision.compute);
     }
 out:
-    for (int kind = 1; kind < KINDS; kind++) {
-        tt_model_close(trainer[kind].model);
-    }
-    tt_trainer_close(&trainer[0]);
+    tt_trainer_close(&trainer);
     tt_noise_close(&noise);
     free(memory);
     return rc;
