@@ -111,7 +111,7 @@ plan() {
     "$tutti" plan configs/formats.yaml "${overrides[@]}" "data.train=$data" "$@" --ranks 1 | awk '
         BEGIN { unit["B"] = 1; unit["KiB"] = 2 ^ 10; unit["MiB"] = 2 ^ 20; unit["GiB"] = 2 ^ 30 }
         / parameters in / { parameters = $1 }
-        $1 == "weights" || $1 == "optimizer" { bytes += $2 * unit[$3] }
+        $1 == "stored" || $1 == "optimizer" { bytes += $2 * unit[$3] }
         / of them wait for backward/ { sub(/.*\(/, ""); kept = $1 " " $2 }
         END { printf "%.0f %s\n", bytes / parameters, kept }'
 }

@@ -1,21 +1,37 @@
 /* plan.c: `tutti plan CONFIG [key=value ...] --ranks R`: what a run would take. Trains nothing. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "tutti/base/file.h"
 #include "tutti/base/narrow.h"
 #include "tutti/base/options.h"
 #include "tutti/data/tokens.h"
+#include "tutti/train/ledger.h"
 #include "tutti/train/plan.h"
 
 #include "cli/cli_impl.h"
 
-static const char usage[] = "usage: tutti plan CONFIG [key=value ...] [--ranks R]\n\n"
-                            "Prints memory per rank by component, batch arithmetic, bytes on the "
-                            "wire and FLOPs of the run\n"
-                            "that CONFIG describes on R ranks (default 1). Needs no token file "
-                            "unless model.vocab is left to\n"
-                            "it. Threads are run.threads, or OMP_NUM_THREADS, or 1.\n";
+static const char usage[] =
+    "usage: tutti plan CONFIG [key=value ...] [--ranks R] [--ranks-per-node N] [--memory SIZE]\n"
+    "                  [--json]\n\n"
+    "Prints what the run that CONFIG describes takes on R ranks (default 1): memory by component, "
+    "of "
+    "a\n"
+    "rank and of a node of N ranks (default: all); what each technique changes in it; formats; "
+    "bytes "
+    "on\n"
+    "the wire and FLOPs. With --memory, which is what a rank may take (8GiB, 16GB, 900MiB): for "
+    "each "
+    "way\n"
+    "to recompute activations whether it fits, the largest micro-batch that does, and what it "
+    "costs "
+    "in\n"
+    "time, by the speed of the kernels here and now: a second or two of work. Nothing is trained.\n"
+    "--json: all of it as one object.\n\n"
+    "Needs no token file unless model.vocab is left to it. Threads are run.threads, or "
+    "OMP_NUM_THREADS,\n"
+    "or 1.\n";
 
 /* The vocabulary of the token file when there is one; 0: not known. */
 static tt_code data_vocab(const tt_config *config, int64_t *vocab, tt_err *err)
@@ -38,18 +54,49 @@ out:
     return rc;
 }
 
+/* --memory as bytes; 0: not given. */
+static tt_code memory_limit(const char *text, int64_t *limit, tt_err *err)
+{
+    *limit = 0;
+    if (text != NULL && !tt_parse_bytes(text, limit)) {
+        return tt_fail(err, TT_EUSER, "--memory: '%s' is not a size; allowed is %s", text,
+                       TT_BYTES_ALLOWED);
+    }
+    return TT_OK;
+}
+
+/* The speed of the kernels, which takes so long that a person may wonder. */
+static tt_code measure(tt_price *price, const tt_blueprint *print, tt_err *err)
+{
+    const bool person = isatty(STDERR_FILENO);
+    if (person) {
+        fputs("measuring the kernels ...", stderr);
+    }
+    const tt_code rc = tt_price_measure(price, print, err);
+    if (person) {
+        fputs("\r\033[K", stderr);
+    }
+    return rc;
+}
+
 int tt_cmd_plan(int argc, char **argv)
 {
     tt_code rc = TT_OK;
     tt_err err = {TT_OK, ""};
     tt_blueprint print = {0};
+    tt_ledger ledger;
+    tt_price price;
     tt_text text = {0};
     tt_config config;
-    int64_t ranks = 1, vocab = 0;
-    bool help = false;
-    const tt_flag flag[] = {{.name = "--ranks", .i64 = &ranks, .low = 1, .high = 1e6}};
+    const char *memory = NULL;
+    int64_t ranks = 1, per_node = 0, limit = 0, vocab = 0;
+    bool help = false, json = false;
+    const tt_flag flag[] = {{.name = "--ranks", .i64 = &ranks, .low = 1, .high = 1e6},
+                            {.name = "--ranks-per-node", .i64 = &per_node, .low = 1, .high = 1e6},
+                            {.name = "--memory", .text = &memory},
+                            {.name = "--json", .flag = &json}};
 
-    TT_TRY(tt_flags_take(&argc, argv, flag, 1, &help, &err));
+    TT_TRY(tt_flags_take(&argc, argv, flag, 4, &help, &err));
     if (help) {
         fputs(usage, stdout);
         goto out;
@@ -59,14 +106,21 @@ int tt_cmd_plan(int argc, char **argv)
             tt_fail(&err, TT_EUSER, "tutti plan needs a configuration file; see tutti plan --help");
         goto out;
     }
+    TT_TRY(memory_limit(memory, &limit, &err));
     tt_config_preset(&config);
     TT_TRY(tt_config_load(&config, argv[1], argc - 2, argv + 2, &err));
     TT_TRY(data_vocab(&config, &vocab, &err));
     TT_TRY(tt_blueprint_make(&print, &config, vocab, 0, tt_int(ranks),
                              tt_threads_choose(&config, 1), getenv("TUTTI_ISA"), &err));
-    tt_plan_text(&print, &text);
+    if (limit > 0) {
+        TT_TRY(measure(&price, &print, &err));
+    }
+    TT_TRY(tt_ledger_make(&ledger, &print, tt_int(per_node > 0 ? per_node : ranks), limit,
+                          limit > 0 ? &price : NULL, &err));
+    (json ? tt_ledger_json : tt_ledger_text)(&ledger, &text);
     rc = tt_cli_print(&text, &err);
 out:
+    tt_text_free(&text);
     tt_blueprint_free(&print);
     return tt_cli_end(NULL, rc, &err);
 }

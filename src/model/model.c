@@ -218,8 +218,7 @@ void tt_pass_train(tt_pass *pass, const int32_t *target, const int64_t *sample, 
     pass->loss = loss;
 }
 
-/* One application forward, and what FP8 does with what it wrote. */
-static void apply_forward(tt_pass *pass, const tt_apply *a, int stage)
+void tt_apply_forward(tt_pass *pass, const tt_apply *a, int stage)
 {
     tt_layers[a->layer].forward(pass, a, stage);
     if (a->out != TT_NO_SLOT) {
@@ -234,7 +233,7 @@ static void stage_forward(tt_pass *pass, int stage)
 {
     const tt_program *program = tt_stage_program(pass->model->shape.L, stage);
     for (int i = 0; i < program->length; i++) {
-        apply_forward(pass, &program->apply[i], stage);
+        tt_apply_forward(pass, &program->apply[i], stage);
     }
 }
 
@@ -252,7 +251,7 @@ static void stage_backward(tt_pass *pass, int stage)
 
 /* ---- again: what was not kept, before backward reads it ---- */
 
-static void gelu_again(tt_pass *pass, const tt_apply *a, int stage)
+void tt_apply_gelu_again(tt_pass *pass, const tt_apply *a, int stage)
 {
     tt_ctx *ctx = pass->model->ctx;
     void *y = tt_pass_slot(pass, a->out, stage);                         /* [M,F] */
@@ -270,7 +269,7 @@ static void cheap_again(tt_pass *pass, int stage)
             continue;
         }
         if (tt_slots[a->out].gelu_of != TT_NO_SLOT) {
-            gelu_again(pass, a, stage);
+            tt_apply_gelu_again(pass, a, stage);
         } else {
             tt_layers[a->layer].forward(pass, a, stage);
         }
@@ -286,7 +285,7 @@ static void segment_again(tt_pass *pass, int first, int last)
         for (int i = 0; i < program->length; i++) {
             const tt_apply *a = &program->apply[i];
             if (tt_again_runs(a, stage == last)) {
-                apply_forward(pass, a, stage);
+                tt_apply_forward(pass, a, stage);
             }
         }
     }

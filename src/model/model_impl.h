@@ -254,6 +254,11 @@ tt_pass tt_pass_make(const tt_model *model, const int32_t *token, int64_t B, int
 void tt_pass_train(tt_pass *pass, const int32_t *target, const int64_t *sample, uint64_t seed,
                    int64_t step, float scale, tt_loss *loss);
 
+/* One application forward, and what FP8 does with what it wrote. */
+void tt_apply_forward(tt_pass *pass, const tt_apply *a, int stage);
+/* What it wrote is GELU of a slot: that alone, again. */
+void tt_apply_gelu_again(tt_pass *pass, const tt_apply *a, int stage);
+
 /* ---- the census ---- */
 
 /* Rows of the parts forward and backward: slots, and gradients that belong to none. */

@@ -195,7 +195,7 @@ START_TEST(bytes_of_the_optimizer)
         must(tt_blueprint_make(&p, &config, 257, 0, 1, 1, NULL, &err_));
         ck_assert_uint_eq(p.plan.bytes[TT_MEM_OPTIMIZER],
                           kinds[i].bytes * (size_t)p.shard.elements);
-        tt_plan_text(&p, &page);
+        tt_autocast_text(&p.autocast, &page);
         ck_assert_msg(strstr(page.data, kinds[i].words) != NULL, "%s", page.data);
         tt_text_free(&page);
         tt_blueprint_free(&p);
@@ -287,39 +287,6 @@ START_TEST(trainer_that_cannot_open_holds_nothing)
 }
 END_TEST
 
-START_TEST(page_says_the_numbers)
-{
-    tt_config config = tiny_config("page");
-    tt_blueprint p;
-    tt_text page = {0};
-    char line[128], size[32];
-    must(tt_blueprint_make(&p, &config, 257, 0, 4, 1, NULL, &err_));
-    tt_plan_text(&p, &page);
-    for (int c = 0; c < TT_MEM_COMPONENTS; c++) {
-        tt_human_bytes((double)p.plan.bytes[c], size);
-        snprintf(line, sizeof line, "  %-14s %12s", tt_component_names[c], size);
-        ck_assert_ptr_nonnull(strstr(page.data, line));
-    }
-    snprintf(line, sizeof line, "%lld parameters", (long long)p.plan.parameters);
-    ck_assert_ptr_nonnull(strstr(page.data, line));
-    ck_assert_ptr_nonnull(strstr(page.data, "sequences 4 = micro 1 x accumulate 1 x ranks 4"));
-    snprintf(line, sizeof line, "collectives    %12lld\n", (long long)p.plan.wire_calls);
-    ck_assert_ptr_nonnull(strstr(page.data, line));
-    ck_assert_ptr_null(strstr(page.data, "exact mode"));
-    tt_text_free(&page);
-    tt_blueprint_free(&p);
-    set(&config, "run.exact", "true"); /* says what it costs */
-    must(tt_blueprint_make(&p, &config, 257, 0, 4, 1, NULL, &err_));
-    tt_plan_text(&p, &page);
-    tt_human_bytes((double)p.plan.bytes[TT_MEM_GRADIENTS], size);
-    snprintf(line, sizeof line, "  %-14s %12s   (exact mode: 8 bytes a parameter, not 4;",
-             "gradients", size);
-    ck_assert_ptr_nonnull(strstr(page.data, line));
-    tt_text_free(&page);
-    tt_blueprint_free(&p);
-}
-END_TEST
-
 static Suite *make_suite(void)
 {
     Suite *suite = suite_create("train/plan");
@@ -335,7 +302,6 @@ static Suite *make_suite(void)
     tcase_add_loop_test(tests, ranks_share_the_optimizer, 0, 6);
     tcase_add_loop_test(tests, mistakes_are_named_and_leave_nothing, 0, MISTAKES);
     tcase_add_test(tests, trainer_that_cannot_open_holds_nothing);
-    tcase_add_test(tests, page_says_the_numbers);
     suite_add_tcase(suite, tests);
     return suite;
 }

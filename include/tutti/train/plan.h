@@ -1,6 +1,6 @@
 /* plan.h: plan, then run (decision 12). Everything a run will allocate, send and compute, from the
  * configuration alone. The trainer opens its arenas with these very numbers, so the plan is the
- * allocation; `tutti plan` prints it without running.
+ * allocation; `tutti plan` prints it without running (train/ledger.h).
  *
  * Reads tt_config; writes tt_plan; next: train/trainer.h. */
 #ifndef TUTTI_TRAIN_PLAN_H
@@ -11,7 +11,6 @@
 
 #include "tutti/base/options.h"
 #include "tutti/base/status.h"
-#include "tutti/base/text.h"
 #include "tutti/data/batch.h"
 #include "tutti/dist/cut.h"
 #include "tutti/kernels/kernels.h"
@@ -100,8 +99,5 @@ int tt_threads_choose(const tt_config *config, int fill);
 
 /* What a rank of `ranks` holds beside its arenas: the program, MPI, HDF5, OpenBLAS. */
 size_t tt_plan_libraries(const tt_blueprint *print, int ranks, int threads);
-
-/* The page that `tutti plan` prints. */
-void tt_plan_text(const tt_blueprint *print, tt_text *out);
 
 #endif

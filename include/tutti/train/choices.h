@@ -1,0 +1,32 @@
+/* choices.h: what each way to recompute activations needs, what fits a given memory, and what it costs
+ * in time.
+ *
+ * Memory: plain values. Reads a blueprint and a price; next: train/ledger.h. */
+#ifndef TUTTI_TRAIN_CHOICES_H
+#define TUTTI_TRAIN_CHOICES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tutti/base/status.h"
+#include "tutti/base/text.h"
+#include "tutti/train/plan.h"
+#include "tutti/train/price.h"
+#include "tutti/train/techniques.h"
+
+typedef struct tt_choice {
+    const char *name;        /* of memory.recompute, static */
+    size_t bytes[TT_GROUPS]; /* of a rank, at the configuration's micro-batch */
+    bool fits;
+    int64_t largest; /* micro-batch that fits; 0: none does */
+    double slower;   /* share of a step's time that it adds; 0 without a price */
+} tt_choice;
+
+enum { TT_CHOICES = 4, TT_LARGEST_MICRO = 1000000000 /* what batch.micro can be */ };
+
+/* Which of them fit `limit` bytes a rank. price NULL: their time is not wanted. Local. */
+tt_code tt_choices_make(tt_choice choice[TT_CHOICES], const tt_blueprint *print, int64_t limit,
+                        const tt_price *price, tt_err *err);
+
+#endif

@@ -1,0 +1,27 @@
+/* price.h: the time of a step, from the speeds of its parts on this machine, now.
+ *
+ * One block of the model, with the configuration's widths, format and threads, is run on a few hundred
+ * rows and part of its vocabulary; a step is so many blocks, so many tokens, and one update. Attention,
+ * whose cost grows with the square of the context, is measured at two lengths where the context is
+ * longer than the rows. What ranks wait for each other is not in it.
+ *
+ * Memory: an arena of its own while it measures, a block's worth. Reads a blueprint; next:
+ * train/ledger.h. */
+#ifndef TUTTI_TRAIN_PRICE_H
+#define TUTTI_TRAIN_PRICE_H
+
+#include "tutti/base/status.h"
+#include "tutti/train/plan.h"
+
+typedef struct tt_price {
+    double stem, crown;       /* seconds a token, forward and backward */
+    double forward, backward; /* seconds a token and block */
+    double update;            /* seconds a step */
+    double step;              /* seconds a step, nothing recomputed */
+    int64_t rows, rounds;     /* what was measured: tokens at once, medians of so many */
+} tt_price;
+
+/* Takes a second or two of this process's threads. Local. */
+tt_code tt_price_measure(tt_price *price, const tt_blueprint *print, tt_err *err);
+
+#endif

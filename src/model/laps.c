@@ -1,0 +1,52 @@
+/* laps.c: one micro-batch with a clock around every application. See laps.h.
+ *
+ * Invariant: what is done is what model.c does for a block whose activations are all kept, in the same
+ * order. Owns nothing. Reads the tables; next: train/price.c. */
+#include "tutti/model/laps.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "model_impl.h"
+#include "tutti/base/clock.h"
+#include "tutti/base/narrow.h"
+
+enum { PROGRAMS = 3 }; /* stages of a model of one block */
+
+int tt_model_laps(tt_model *model, const int32_t *token, const int32_t *target,
+                  const int64_t *sample, int64_t B, int64_t T, tt_lap lap[TT_LAPS])
+{
+    assert(model->stages == PROGRAMS);
+    tt_loss loss = {.count = 0};
+    tt_pass pass = tt_pass_make(model, token, B, T);
+    tt_pass_train(&pass, target, sample, 0, 0, 1.0f, &loss);
+    memset(tt_pass_gradient(&pass, TT_X), 0,
+           tt_bytes(tt_mul(pass.M, model->shape.C), model->act_bytes));
+    int count = 0;
+    for (int stage = 0; stage < PROGRAMS; stage++) {
+        const tt_program *program = tt_stage_program(model->shape.L, stage);
+        for (int i = 0; i < program->length; i++, count++) {
+            assert(count < TT_LAPS);
+            const double start = tt_seconds();
+            tt_apply_forward(&pass, &program->apply[i], stage);
+            lap[count].program = stage;
+            lap[count].row = program->apply[i].op;
+            lap[count].forward += tt_seconds() - start;
+        }
+    }
+    for (int stage = PROGRAMS - 1, at = count - 1; stage >= 0; stage--) {
+        const tt_program *program = tt_stage_program(model->shape.L, stage);
+        double start = tt_seconds();
+        tt_pass_restore(&pass, stage); /* what the first to go back finds is its own to pay */
+        for (int i = program->length - 1; i >= 0; i--, at--) {
+            const tt_layer *layer = &tt_layers[program->apply[i].layer];
+            if (layer->backward != NULL) {
+                layer->backward(&pass, &program->apply[i], stage);
+            }
+            const double now = tt_seconds();
+            lap[at].backward += now - start;
+            start = now;
+        }
+    }
+    return count;
+}

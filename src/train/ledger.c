@@ -1,0 +1,320 @@
+/* ledger.c: a plan as a page. See ledger.h.
+ *
+ * Owns nothing. Reads plan.c's numbers; next: cli/plan.c prints it. */
+#include "tutti/train/ledger.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tutti/base/narrow.h"
+#include "tutti/optim/scaler.h"
+
+tt_code tt_ledger_make(tt_ledger *ledger, const tt_blueprint *print, int ranks_per_node,
+                       int64_t limit, const tt_price *price, tt_err *err)
+{
+    tt_code rc = TT_OK;
+    *ledger = (tt_ledger){.print = print,
+                          .node_ranks = tt_int(tt_min(ranks_per_node, print->plan.ranks)),
+                          .limit = limit,
+                          .price = price != NULL ? *price : (tt_price){.rounds = 0}};
+    TT_TRY(tt_techniques_make(ledger->effect, &ledger->effects, print, err));
+    if (limit > 0) {
+        TT_TRY(tt_choices_make(ledger->choice, print, limit, price, err));
+    }
+out:
+    return rc;
+}
+
+/* ---- memory ---- */
+
+/* One row: bytes of a rank and of a node, and after it what they are made of. */
+__attribute__((format(printf, 5, 6))) static void row_text(const tt_ledger *ledger, tt_text *out,
+                                                           const char *name, size_t bytes,
+                                                           const char *why, ...)
+{
+    char rank[32], node[32], made[256];
+    va_list args;
+    va_start(args, why);
+    vsnprintf(made, sizeof made, why, args);
+    va_end(args);
+    tt_human_bytes((double)bytes, rank);
+    tt_human_bytes((double)bytes * ledger->node_ranks, node);
+    tt_text_add(out, "  %-14s %12s %12s%s%s\n", name, rank, node, made[0] != '\0' ? "   " : "",
+                made);
+}
+
+static void weights_text(const tt_ledger *ledger, tt_text *out)
+{
+    const tt_blueprint *p = ledger->print;
+    const size_t *bytes = p->plan.bytes;
+    row_text(ledger, out, "  stored", bytes[TT_MEM_WEIGHTS], "%lld x %zu bytes (%s)",
+             (long long)p->params.total, p->act_bytes, tt_formats[p->ops.format].name);
+    if (bytes[TT_MEM_WIDE] > 0) {
+        row_text(ledger, out, "  fp32 copies", bytes[TT_MEM_WIDE], "%lld x 4 bytes (fp32_ops)",
+                 (long long)p->params.wide);
+    }
+    if (bytes[TT_MEM_PACKED] > 0) {
+        row_text(ledger, out, "  packed", bytes[TT_MEM_PACKED], "as matmuls read them");
+    }
+}
+
+static void optimizer_text(const tt_ledger *ledger, tt_text *out)
+{
+    static const struct {
+        int bytes;
+        const char *of;
+    } kinds[] = {[TT_MASTER_FP32] = {12, "master 4, m 4, v 4"},
+                 [TT_MASTER_SPLIT] = {10, "half of the master 2, m 4, v 4"},
+                 [TT_MASTER_NONE] = {8, "m 4, v 4"}};
+    const tt_blueprint *p = ledger->print;
+    char part[64] = "";
+    if (p->shard.elements < p->params.total) {
+        snprintf(part, sizeof part, " of %lld, over %d ranks,", (long long)p->params.total,
+                 p->plan.ranks);
+    }
+    row_text(ledger, out, "optimizer", p->plan.bytes[TT_MEM_OPTIMIZER], "%lld%s x %d bytes (%s)",
+             (long long)p->shard.elements, part, kinds[p->master].bytes, kinds[p->master].of);
+}
+
+static void memory_text(const tt_ledger *ledger, tt_text *out)
+{
+    const tt_blueprint *p = ledger->print;
+    const tt_plan *plan = &p->plan;
+    size_t group[TT_GROUPS];
+    char size[32], kept[32];
+    tt_group_bytes(plan->bytes, plan->libraries, group);
+    tt_text_add(out, "%-16s %12s %12s\n", "Memory", "a rank", "a node");
+    row_text(ledger, out, "weights", group[TT_GROUP_WEIGHTS], "%s", "");
+    weights_text(ledger, out);
+    tt_human_bytes((double)p->params.total * (sizeof(int64_t) - sizeof(float)), size);
+    row_text(ledger, out, "gradients", group[TT_GROUP_GRADIENTS],
+             p->config.run.exact ? "%lld x %zu bytes (exact mode: 8, not 4; %s more)"
+                                 : "%lld x %zu bytes",
+             (long long)p->params.total, p->grad_bytes, size);
+    optimizer_text(ledger, out);
+    const int64_t tokens = tt_mul(p->split.micro, p->shape.T);
+    tt_human_bytes((double)group[TT_GROUP_ACTIVATIONS] / (double)tokens, size);
+    tt_human_bytes((double)plan->kept, kept);
+    row_text(ledger, out, "activations", group[TT_GROUP_ACTIVATIONS],
+             "%lld tokens x %s (%s of them wait for backward)", (long long)tokens, size, kept);
+    tt_human_bytes((double)plan->bytes[TT_MEM_BATCH], size);
+    row_text(ledger, out, "workspace", group[TT_GROUP_WORKSPACE],
+             "scratch of %d thread%s; the batch %s", plan->threads, plan->threads == 1 ? "" : "s",
+             size);
+    row_text(ledger, out, "libraries", group[TT_GROUP_LIBRARIES], "%s", "");
+    row_text(ledger, out, "total", group[TT_GROUP_TOTAL], "%d rank%s on a node, %d in all",
+             ledger->node_ranks, ledger->node_ranks == 1 ? "" : "s", plan->ranks);
+    tt_text_add(out, "\n");
+}
+
+/* ---- the ways to recompute ---- */
+
+static void choices_text(const tt_ledger *ledger, tt_text *out)
+{
+    const tt_price *price = &ledger->price;
+    char size[32], total[32];
+    tt_human_bytes((double)ledger->limit, size);
+    tt_text_add(out, "In %s a rank, micro-batches of %lld sequence%s\n", size,
+                (long long)ledger->print->split.micro, ledger->print->split.micro == 1 ? "" : "s");
+    tt_text_add(out, "  %-14s %12s %12s %6s %14s", "recompute", "activations", "total", "fits",
+                "largest micro");
+    tt_text_add(out, "%s\n", price->rounds > 0 ? "   time of a step" : "");
+    for (int i = 0; i < TT_CHOICES; i++) {
+        const tt_choice *c = &ledger->choice[i];
+        char largest[32] = "none fits";
+        tt_human_bytes((double)c->bytes[TT_GROUP_ACTIVATIONS], size);
+        tt_human_bytes((double)c->bytes[TT_GROUP_TOTAL], total);
+        if (c->largest > 0) {
+            snprintf(largest, sizeof largest, "%lld%s", (long long)c->largest,
+                     c->largest == TT_LARGEST_MICRO ? " and on" : "");
+        }
+        tt_text_add(out, "  %-14s %12s %12s %6s %14s", c->name, size, total, c->fits ? "yes" : "no",
+                    largest);
+        if (price->rounds > 0 && i == 0) {
+            tt_text_add(out, "   %.4g s", price->step);
+        } else if (price->rounds > 0) {
+            tt_text_add(out, "   %+.1f %%", 100 * c->slower);
+        }
+        tt_text_add(out, "\n");
+    }
+    if (price->rounds > 0) {
+        tt_text_add(out,
+                    "  times by the speed of the kernels now: %d thread%s, %lld tokens at once, "
+                    "median of %lld; without what ranks wait\n",
+                    ledger->print->plan.threads, ledger->print->plan.threads == 1 ? "" : "s",
+                    (long long)price->rows, (long long)price->rounds);
+    }
+    tt_text_add(out, "\n");
+}
+
+/* ---- the rest of the page ---- */
+
+/* What keeps numbers within reach of a narrow format, where something does. */
+static void scales_text(const tt_blueprint *p, tt_text *out)
+{
+    const tt_config *c = &p->config;
+    const bool fp8 = p->fp8.sites > 0, loss = strcmp(c->precision.loss_scale, "none") != 0;
+    if (!fp8 && !loss) {
+        return;
+    }
+    tt_text_add(out, "Scales\n");
+    if (fp8) {
+        tt_text_add(out, "  fp8            %s", c->fp8.recipe);
+        if (p->fp8.recipe == TT_FP8_DELAYED) {
+            tt_text_add(out, ", of %lld steps, margin %lld", (long long)c->fp8.history,
+                        (long long)c->fp8.margin);
+        }
+        tt_text_add(out, "; gradients %s\n", c->fp8.backward);
+    }
+    if (loss) {
+        tt_text_add(out, "  loss           %s", c->precision.loss_scale);
+        if (tt_scaler_is_dynamic(c)) {
+            tt_text_add(out, ", from %.9g, within %.9g and %.9g", c->scaler.start, c->scaler.floor,
+                        c->scaler.cap);
+        }
+        tt_text_add(out, "\n");
+    }
+    tt_text_add(out, "\n");
+}
+
+void tt_ledger_text(const tt_ledger *ledger, tt_text *out)
+{
+    const tt_blueprint *p = ledger->print;
+    const tt_plan *plan = &p->plan;
+    const tt_shape *s = &p->shape;
+    const tt_split *b = &p->split;
+    char size[32];
+    tt_text_add(out,
+                "Model: gpt2, %lld blocks, %lld heads (%lld key-value), %lld channels, ffn %lld, "
+                "context %lld, vocabulary %lld%s\n",
+                (long long)s->L, (long long)s->H, (long long)s->G, (long long)s->C, (long long)s->F,
+                (long long)s->T, (long long)s->V, s->tied ? ", tied head" : "");
+    tt_text_add(out, "       %lld parameters in %d tensors\n\n", (long long)plan->parameters,
+                p->params.count);
+    tt_text_add(out,
+                "Batch: sequences %lld = micro %lld x accumulate %lld x ranks %d; %lld tokens "
+                "a step\n\n",
+                (long long)b->sequences, (long long)b->micro, (long long)b->accumulate, b->ranks,
+                (long long)plan->tokens_per_step);
+    memory_text(ledger, out);
+    tt_techniques_text(ledger->effect, ledger->effects, out);
+    if (ledger->limit > 0) {
+        choices_text(ledger, out);
+    }
+    tt_autocast_text(&p->autocast, out);
+    scales_text(p, out);
+    tt_human_bytes((double)plan->wire_bytes, size);
+    tt_text_add(out, "Wire per step and rank (whatever accumulate is)\n");
+    tt_text_add(out, "  collectives    %12lld\n", (long long)plan->wire_calls);
+    tt_text_add(out, "  payload        %12s   (%d bucket%s of at most %lld MB)\n\n", size,
+                p->buckets.count, p->buckets.count == 1 ? "" : "s",
+                (long long)p->config.dist.bucket_mb);
+    tt_text_add(out, "Compute per step\n");
+    tt_text_add(out, "  %.3g GFLOP over all ranks (%.3g MFLOP a token)\n",
+                plan->flops_per_step / 1e9,
+                plan->flops_per_step / (double)plan->tokens_per_step / 1e6);
+}
+
+/* ---- the same as JSON ---- */
+
+static void groups_json(const size_t group[TT_GROUPS], tt_text *out)
+{
+    tt_text_add(out, "{");
+    for (int g = 0; g < TT_GROUPS; g++) {
+        tt_text_add(out, "%s\"%s\": %zu", g > 0 ? ", " : "", tt_group_names[g], group[g]);
+    }
+    tt_text_add(out, "}");
+}
+
+static void memory_json(const tt_ledger *ledger, tt_text *out)
+{
+    const tt_plan *plan = &ledger->print->plan;
+    size_t group[TT_GROUPS], node[TT_GROUPS];
+    tt_group_bytes(plan->bytes, plan->libraries, group);
+    for (int g = 0; g < TT_GROUPS; g++) {
+        node[g] = group[g] * tt_size(ledger->node_ranks);
+    }
+    tt_text_add(out, "{\"rank_bytes\": ");
+    groups_json(group, out);
+    tt_text_add(out, ", \"node_ranks\": %d, \"node_bytes\": ", ledger->node_ranks);
+    groups_json(node, out);
+    tt_text_add(out, ", \"component_bytes\": {");
+    for (int i = 0; i < TT_MEM_COMPONENTS; i++) {
+        tt_text_add(out, "%s\"%s\": %zu", i > 0 ? ", " : "", tt_component_names[i], plan->bytes[i]);
+    }
+    tt_text_add(out, "}, \"kept_bytes\": %zu}", plan->kept);
+}
+
+static void choices_json(const tt_ledger *ledger, tt_text *out)
+{
+    tt_text_add(out, ", \"memory_limit\": %lld, \"recompute\": [", (long long)ledger->limit);
+    for (int i = 0; i < TT_CHOICES; i++) {
+        const tt_choice *c = &ledger->choice[i];
+        tt_text_add(out, "%s{\"name\": \"%s\", \"rank_bytes\": ", i > 0 ? ", " : "", c->name);
+        groups_json(c->bytes, out);
+        tt_text_add(out, ", \"fits\": %s, \"largest_micro\": %lld", c->fits ? "true" : "false",
+                    (long long)c->largest);
+        if (ledger->price.rounds > 0) {
+            tt_text_add(out, ", \"step_s\": ");
+            tt_text_add_double(out, ledger->price.step * (1 + c->slower));
+            tt_text_add(out, ", \"slower\": ");
+            tt_text_add_double(out, c->slower);
+        }
+        tt_text_add(out, "}");
+    }
+    tt_text_add(out, "]");
+}
+
+/* What the times above are made of. */
+static void price_json(const tt_price *price, tt_text *out)
+{
+    const struct {
+        const char *name;
+        double seconds;
+    } row[] = {{"step_s", price->step},
+               {"update_s", price->update},
+               {"stem_s_per_token", price->stem},
+               {"block_forward_s_per_token", price->forward},
+               {"block_backward_s_per_token", price->backward},
+               {"crown_s_per_token", price->crown}};
+    tt_text_add(out, ", \"price\": {\"rows\": %lld, \"rounds\": %lld", (long long)price->rows,
+                (long long)price->rounds);
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        tt_text_add(out, ", \"%s\": ", row[i].name);
+        tt_text_add_double(out, row[i].seconds);
+    }
+    tt_text_add(out, "}");
+}
+
+void tt_ledger_json(const tt_ledger *ledger, tt_text *out)
+{
+    const tt_blueprint *p = ledger->print;
+    const tt_plan *plan = &p->plan;
+    const tt_split *b = &p->split;
+    tt_text_add(out, "{\"config\": {");
+    for (int i = 0; i < tt_option_count; i++) {
+        tt_text_add(out, "%s\"%s\": ", i > 0 ? ", " : "", tt_options[i].path);
+        tt_config_value_json(&p->config, &tt_options[i], out);
+    }
+    tt_text_add(out,
+                "}, \"ranks\": %d, \"threads\": %d, \"isa\": \"%s\", \"parameters\": %lld, "
+                "\"sequences\": %lld, \"micro\": %lld, \"accumulate\": %lld, "
+                "\"tokens_per_step\": %lld, \"flops_per_step\": ",
+                plan->ranks, plan->threads, p->ops.isa, (long long)plan->parameters,
+                (long long)b->sequences, (long long)b->micro, (long long)b->accumulate,
+                (long long)plan->tokens_per_step);
+    tt_text_add_double(out, plan->flops_per_step);
+    tt_text_add(out, ", \"wire_calls\": %lld, \"wire_bytes\": %lld, \"memory\": ",
+                (long long)plan->wire_calls, (long long)plan->wire_bytes);
+    memory_json(ledger, out);
+    tt_text_add(out, ", \"techniques\": ");
+    tt_techniques_json(ledger->effect, ledger->effects, out);
+    if (ledger->limit > 0) {
+        choices_json(ledger, out);
+    }
+    if (ledger->price.rounds > 0) {
+        price_json(&ledger->price, out);
+    }
+    tt_text_add(out, "}\n");
+}
