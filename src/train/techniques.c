@@ -73,16 +73,16 @@ static tt_code apply(tt_config *config, const char *keys, int64_t sequences, tt_
 {
     tt_code rc = TT_OK;
     while (*keys != '\0' && rc == TT_OK) {
-        const size_t length = strcspn(keys, " ");
-        const size_t name = strcspn(keys, "=");
-        char word[160], *override[] = {word};
-        if (keys[name + 1] == '@') {
-            snprintf(word, sizeof word, "%.*s=%lld", (int)name, keys, (long long)sequences);
-        } else {
-            snprintf(word, sizeof word, "%.*s", (int)length, keys);
+        const int name = tt_int(tt_count(strcspn(keys, "=")));
+        const int length = tt_int(tt_count(strcspn(keys, " ")));
+        char path[TT_NAME], value[TT_NAME];
+        snprintf(path, sizeof path, "%.*s", name, keys);
+        snprintf(value, sizeof value, "%.*s", length - name - 1, keys + name + 1);
+        if (strcmp(value, "@") == 0) {
+            snprintf(value, sizeof value, "%lld", (long long)sequences);
         }
-        rc = tt_config_load(config, NULL, 1, override, err);
-        keys += length + strspn(keys + length, " ");
+        rc = tt_config_set(config, "technique", path, value, err);
+        keys += length + (keys[length] == ' ');
     }
     return rc;
 }

@@ -1,0 +1,66 @@
+#!/usr/bin/env bash
+# The ledger of `tutti plan`: its columns, its JSON, what a technique changes, what fits a memory; and
+# what is no size of one.
+# shellcheck source=tests/cli/lib.sh
+source "$(dirname "$0")/lib.sh"
+prepare
+
+plan() { alone plan "$work/tiny.yaml" "$@"; }
+
+# path OBJECT KEY: the number of a key within a named object of the JSON.
+path() { grep -o "\"$1\": {[^}]*}" "$work/out" | head -n 1 | sed -n "s/.*\"$2\": \([0-9.e-]*\)[,}].*/\1/p"; }
+
+# --- a rank and a node ---
+plan --ranks 4
+said "all ranks are on one node" '   4 ranks on a node, 4 in all$'
+plan --ranks 4 --ranks-per-node 3
+said "ranks of a node" '   3 ranks on a node, 4 in all$'
+plan --ranks 2 --ranks-per-node=8
+said "no more than there are" '   2 ranks on a node, 2 in all$'
+plan --ranks 4 --ranks-per-node 3 --json
+json "plan --json is JSON" "$work/out"
+equal "one object, one line" 1 "$(wc -l <"$work/out")"
+equal "a node is its ranks" "$((3 * $(path rank_bytes total)))" "$(path node_bytes total)"
+train 1 run run.steps=1
+equal "the plan is that of the run" "$(sed -n '1s/.*"activations_bytes": \([0-9]*\).*/\1/p' "$work/run/metrics.jsonl")" \
+    "$(plan --json && path component_bytes activations)"
+
+# --- techniques: what a row says of one comes true ---
+# change NAME: bytes that a technique changes in all.
+change() { grep -o "\"name\": \"$1\",[^}]*}" "$work/out" | sed -n 's/.*"total": \(-*[0-9]*\).*/\1/p'; }
+plan --ranks 4 precision.compute=bf16 memory.zero=0 --json
+before=$(path rank_bytes total) said=$(change "zero 1")
+plan --ranks 4 precision.compute=bf16 memory.zero=1 --json
+equal "zero 1 saves what was said" "$((before + said))" "$(path rank_bytes total)"
+equal "and is said to have saved it" "$said" "$(change "zero 1")"
+plan precision.compute=bf16 precision.master=split
+said "a technique that is on" '^  split master  *on  *\.  *\.  *-'
+plan
+said "one that cannot be is refused" '^  split master  *off  *-  *-  *-  *-  *- \[[0-9]\]$'
+said "with the reason" '^  \[[0-9]\] precision.master: split needs'
+
+# --- what fits ---
+plan --ranks 2 --memory 64MiB --json
+json "plan --memory --json is JSON" "$work/out"
+largest=$(field largest_micro)
+plan --ranks 2 "batch.micro=$largest" batch.sequences=0 --json
+check "the largest micro-batch fits" test "$(path rank_bytes total)" -le $((64 << 20))
+plan --ranks 2 "batch.micro=$((largest + 1))" batch.sequences=0 --json
+check "one more sequence does not" test "$(path rank_bytes total)" -gt $((64 << 20))
+plan --memory 64MiB
+said "the ways to recompute" '^  none  *[0-9.]* [KM]iB  *[0-9.]* [KM]iB  *yes  *[0-9]*   [0-9.e-]* s$'
+equal "nothing on stderr when nobody watches" "" "$(<"$work/err")"
+plan --memory 10kB
+said "nothing fits" '^  none .* no  *none fits '
+
+# --- bad input ---
+for size in "" 0 -1 8G 8gib lots "1 0GiB" 1e30; do
+    plan --memory "$size"
+    refused "--memory '$size'" 2 "--memory: '$size' is not a size; allowed is"
+done
+plan --memory
+refused "--memory without a size" 2 "--memory needs a value"
+plan --ranks-per-node 0
+refused "no ranks on a node" 2 "--ranks-per-node: '0'"
+plan --json=yes
+refused "--json with a value" 2 "--json takes no value"
