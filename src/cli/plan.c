@@ -54,13 +54,16 @@ out:
     return rc;
 }
 
-/* --memory as bytes; 0: not given. */
+/* --memory as bytes; 0: not given. With more, the search for what fits would leave 64 bits. */
 static tt_code memory_limit(const char *text, int64_t *limit, tt_err *err)
 {
     *limit = 0;
-    if (text != NULL && !tt_parse_bytes(text, limit)) {
-        return tt_fail(err, TT_EUSER, "--memory: '%s' is not a size; allowed is %s", text,
-                       TT_BYTES_ALLOWED);
+    if (text != NULL && (!tt_parse_bytes(text, limit) || *limit < 1 || *limit > (int64_t)1 << 60)) {
+        return tt_fail(
+            err, TT_EUSER,
+            "--memory: '%s' is not a size; allowed is 1 byte to 1048576TiB, such as 8GiB, "
+            "16GB or 900MiB",
+            text);
     }
     return TT_OK;
 }

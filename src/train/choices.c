@@ -8,76 +8,71 @@
 
 #include "tutti/base/narrow.h"
 
-static const char *const names[TT_CHOICES] = {"none", "selective", "sqrt", "block"};
-
 /* Bytes of a rank with this micro-batch. */
-static tt_code bytes_of(const tt_blueprint *print, const char *name, int64_t micro,
-                        size_t group[TT_GROUPS], tt_err *err)
+static void bytes_of(const tt_blueprint *print, const tt_recompute *recompute, int64_t micro,
+                     size_t group[TT_GROUPS])
 {
-    tt_code rc = TT_OK;
-    tt_config config = print->config;
-    tt_blueprint other = {.act_bytes = 0};
-    char recompute[64], *override[] = {recompute};
-    snprintf(recompute, sizeof recompute, "memory.recompute=none%.0s", name);
-    config.batch.micro = micro;
-    config.batch.accumulate = 1;
-    config.batch.sequences = tt_mul(micro, print->plan.ranks);
-    TT_TRY(tt_config_load(&config, NULL, 1, override, err));
-    TT_TRY(tt_blueprint_make(&other, &config, print->shape.vocab_used, 0, print->plan.ranks,
-                             print->plan.threads, print->ops.isa, err));
-    tt_group_bytes(other.plan.bytes, other.plan.libraries, group);
-out:
-    tt_blueprint_free(&other);
-    return rc;
+    size_t component[TT_MEM_COMPONENTS];
+    tt_plan_memory(print, micro, recompute, component, NULL);
+    tt_group_bytes(component, print->plan.libraries, group);
 }
 
-static tt_code fits(const tt_blueprint *print, const char *name, int64_t micro, int64_t limit,
-                    bool *answer, tt_err *err)
+static bool fits(const tt_blueprint *print, const tt_recompute *recompute, int64_t micro,
+                 int64_t limit)
 {
     size_t group[TT_GROUPS];
-    const tt_code rc = bytes_of(print, name, micro, group, err);
-    *answer = rc == TT_OK && tt_count(group[TT_GROUP_TOTAL]) <= limit;
-    return rc;
+    bytes_of(print, recompute, micro, group);
+    return tt_count(group[TT_GROUP_TOTAL]) <= limit;
 }
 
 /* Doubles until it does not fit, then halves the gap: memory only grows with the micro-batch. */
-static tt_code find_largest(const tt_blueprint *print, const char *name, int64_t limit,
-                            int64_t *largest, tt_err *err)
+static int64_t find_largest(const tt_blueprint *print, const tt_recompute *recompute, int64_t limit)
 {
-    tt_code rc = TT_OK;
-    int64_t good = 0, bad = 1; /* good fits, bad does not */
-    bool yes = false;
-    TT_TRY(fits(print, name, bad, limit, &yes, err));
-    while (yes && bad < TT_LARGEST_MICRO) {
+    int64_t good = 0, bad = 1; /* good fits, or is 0 */
+    while (fits(print, recompute, bad, limit)) {
         good = bad;
+        if (good == TT_LARGEST_MICRO) {
+            return good;
+        }
         bad = tt_min(2 * bad, TT_LARGEST_MICRO);
-        TT_TRY(fits(print, name, bad, limit, &yes, err));
-    }
-    if (yes) {
-        good = bad;
     }
     while (bad - good > 1) {
         const int64_t middle = good + (bad - good) / 2;
-        TT_TRY(fits(print, name, middle, limit, &yes, err));
-        *(yes ? &good : &bad) = middle;
+        *(fits(print, recompute, middle, limit) ? &good : &bad) = middle;
     }
-    *largest = good;
-out:
-    return rc;
+    return good;
 }
 
-tt_code tt_choices_make(tt_choice choice[TT_CHOICES], const tt_blueprint *print, int64_t limit,
-                        const tt_price *price, tt_err *err)
+/* The kinds in order; after them the configuration's own first blocks. */
+static int name_them(tt_choice choice[TT_CHOICES], const tt_blueprint *print)
 {
-    tt_code rc = TT_OK;
-    (void)price;
-    for (int i = 0; i < TT_CHOICES; i++) {
-        tt_choice *c = &choice[i];
-        *c = (tt_choice){.name = names[i]};
-        TT_TRY(bytes_of(print, c->name, print->split.micro, c->bytes, err));
-        c->fits = tt_count(c->bytes[TT_GROUP_TOTAL]) <= limit;
-        TT_TRY(find_largest(print, c->name, limit, &c->largest, err));
+    int count = 0;
+    for (int kind = TT_RECOMPUTE_NONE; kind < TT_RECOMPUTE_KINDS; kind++) {
+        tt_choice *c = &choice[count++];
+        snprintf(c->name, sizeof c->name, "%s", tt_recompute_names[kind]);
+        c->recompute =
+            tt_recompute_make((tt_recompute_kind)kind, print->shape.L, 0, print->fp8.sites > 0);
     }
-out:
-    return rc;
+    if (print->config.memory.recompute_blocks > 0) {
+        tt_choice *c = &choice[count++];
+        snprintf(c->name, sizeof c->name, "block %lld",
+                 (long long)print->config.memory.recompute_blocks);
+        c->recompute = print->recompute;
+    }
+    return count;
+}
+
+int tt_choices_make(tt_choice choice[TT_CHOICES], const tt_blueprint *print, int64_t limit,
+                    const tt_price *price)
+{
+    memset(choice, 0, TT_CHOICES * sizeof *choice);
+    const int count = name_them(choice, print);
+    for (int i = 0; i < count; i++) {
+        tt_choice *c = &choice[i];
+        bytes_of(print, &c->recompute, print->split.micro, c->bytes);
+        c->fits = tt_count(c->bytes[TT_GROUP_TOTAL]) <= limit;
+        c->largest = find_largest(print, &c->recompute, limit);
+        c->slower = price != NULL ? tt_price_again(price, print, &c->recompute) / price->step : 0;
+    }
+    return count;
 }

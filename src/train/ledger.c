@@ -20,7 +20,7 @@ tt_code tt_ledger_make(tt_ledger *ledger, const tt_blueprint *print, int ranks_p
                           .price = price != NULL ? *price : (tt_price){.rounds = 0}};
     TT_TRY(tt_techniques_make(ledger->effect, &ledger->effects, print, err));
     if (limit > 0) {
-        TT_TRY(tt_choices_make(ledger->choice, print, limit, price, err));
+        ledger->choices = tt_choices_make(ledger->choice, print, limit, price);
     }
 out:
     return rc;
@@ -93,11 +93,20 @@ static void memory_text(const tt_ledger *ledger, tt_text *out)
                                  : "%lld x %zu bytes",
              (long long)p->params.total, p->grad_bytes, size);
     optimizer_text(ledger, out);
+    const tt_recompute *again = &p->recompute;
+    char blocks[96] = "";
+    if (again->blocks > 0) {
+        snprintf(blocks, sizeof blocks, ", %lld of %lld blocks computed again, %lld at a time",
+                 (long long)again->blocks, (long long)p->shape.L, (long long)again->segment);
+    } else if (again->selective) {
+        snprintf(blocks, sizeof blocks, ", norms and GELU computed again");
+    }
     const int64_t tokens = tt_mul(p->split.micro, p->shape.T);
     tt_human_bytes((double)group[TT_GROUP_ACTIVATIONS] / (double)tokens, size);
     tt_human_bytes((double)plan->kept, kept);
     row_text(ledger, out, "activations", group[TT_GROUP_ACTIVATIONS],
-             "%lld tokens x %s (%s of them wait for backward)", (long long)tokens, size, kept);
+             "%lld tokens x %s%s (%s of them wait for backward)", (long long)tokens, size, blocks,
+             kept);
     tt_human_bytes((double)plan->bytes[TT_MEM_BATCH], size);
     row_text(ledger, out, "workspace", group[TT_GROUP_WORKSPACE],
              "scratch of %d thread%s; the batch %s", plan->threads, plan->threads == 1 ? "" : "s",
@@ -120,7 +129,7 @@ static void choices_text(const tt_ledger *ledger, tt_text *out)
     tt_text_add(out, "  %-14s %12s %12s %6s %14s", "recompute", "activations", "total", "fits",
                 "largest micro");
     tt_text_add(out, "%s\n", price->rounds > 0 ? "   time of a step" : "");
-    for (int i = 0; i < TT_CHOICES; i++) {
+    for (int i = 0; i < ledger->choices; i++) {
         const tt_choice *c = &ledger->choice[i];
         char largest[32] = "none fits";
         tt_human_bytes((double)c->bytes[TT_GROUP_ACTIVATIONS], size);
@@ -214,6 +223,11 @@ void tt_ledger_text(const tt_ledger *ledger, tt_text *out)
     tt_text_add(out, "  %.3g GFLOP over all ranks (%.3g MFLOP a token)\n",
                 plan->flops_per_step / 1e9,
                 plan->flops_per_step / (double)plan->tokens_per_step / 1e6);
+    const double again = tt_recompute_flops_per_token(&p->recompute, s, &p->params);
+    if (again > 0) {
+        tt_text_add(out, "  %.3g GFLOP more are computed again (%.3g MFLOP a token)\n",
+                    again * (double)plan->tokens_per_step / 1e9, again / 1e6);
+    }
 }
 
 /* ---- the same as JSON ---- */
@@ -249,7 +263,7 @@ static void memory_json(const tt_ledger *ledger, tt_text *out)
 static void choices_json(const tt_ledger *ledger, tt_text *out)
 {
     tt_text_add(out, ", \"memory_limit\": %lld, \"recompute\": [", (long long)ledger->limit);
-    for (int i = 0; i < TT_CHOICES; i++) {
+    for (int i = 0; i < ledger->choices; i++) {
         const tt_choice *c = &ledger->choice[i];
         tt_text_add(out, "%s{\"name\": \"%s\", \"rank_bytes\": ", i > 0 ? ", " : "", c->name);
         groups_json(c->bytes, out);

@@ -56,6 +56,8 @@ static tt_config small_config(const tt_blueprint *print)
     const double weights = 4.0 * (double)s->C * (double)s->C + 2.0 * (double)s->C * (double)s->F;
     const int64_t rows = 6 * weights * ROWS > much_flops ? FEWER_ROWS : ROWS;
     c.model.layers = 1;
+    strcpy(c.memory.recompute, tt_recompute_names[TT_RECOMPUTE_NONE]);
+    c.memory.recompute_blocks = 0;
     c.model.context = tt_min(s->T, rows);
     c.model.vocab = tt_min(s->V, VOCAB);
     c.batch.micro = tt_max(1, tt_min(print->split.micro, rows / c.model.context));
@@ -135,8 +137,8 @@ static tt_code probe_open(probe *p, const tt_blueprint *of, tt_err *err)
         tt_fp8_place(fp8, tt_arena_take(&p->arena, tt_fp8_bytes(fp8)));
     }
     TT_TRY(tt_model_open(&p->model, &print->shape, &print->params, &p->ctx, p->weights,
-                         &p->gradient, fp8, &p->wide, B, T, &p->arena, packs ? &p->arena : NULL,
-                         err));
+                         &p->gradient, fp8, &p->wide, NULL, B, T, &p->arena,
+                         packs ? &p->arena : NULL, err));
     fill(p);
 out:
     return rc;
@@ -217,29 +219,52 @@ static double lap_price(const probe *p, const tt_blueprint *of, const round_time
     return whole;
 }
 
+/* Of a step, of this rank. */
+static double rank_tokens(const tt_blueprint *print)
+{
+    return (double)tt_mul(tt_mul(print->split.micro, print->split.accumulate), print->shape.T);
+}
+
 static void add_up(tt_price *price, const probe *p, const tt_blueprint *of, const round_times *r)
 {
     const int64_t n = price->rounds;
+    int applications[TT_ROWS] = {0};
     for (int i = 0; i < p->laps; i++) {
+        const tt_op_row row = r->whole[i].row;
         const double forward = lap_price(p, of, r, n, i, true);
         const double backward = lap_price(p, of, r, n, i, false);
         if (r->whole[i].program == 1) {
-            price->forward += forward;
+            price->again[row] += forward;
+            applications[row]++;
+            price->forward += row == TT_ROW_GELU ? 0 : forward; /* it is part of another's */
             price->backward += backward;
         } else {
             *(r->whole[i].program == 0 ? &price->stem : &price->crown) += forward + backward;
         }
+    }
+    for (int row = 0; row < TT_ROWS; row++) {
+        price->again[row] /= applications[row] > 0 ? applications[row] : 1;
     }
     const double element = 1.0 / (double)p->print.params.total;
     price->update =
         element * (median(r, n, offsetof(round_times, squares)) * (double)of->cut.elements +
                    median(r, n, offsetof(round_times, adamw)) * (double)of->shard.elements +
                    median(r, n, offsetof(round_times, pack)) * (double)of->params.total);
-    const double tokens =
-        (double)tt_mul(tt_mul(of->split.micro, of->split.accumulate), of->shape.T);
-    price->step =
-        price->update + tokens * (price->stem + price->crown +
-                                  (double)of->shape.L * (price->forward + price->backward));
+    price->step = price->update +
+                  rank_tokens(of) * (price->stem + price->crown +
+                                     (double)of->shape.L * (price->forward + price->backward));
+}
+
+double tt_price_again(const tt_price *price, const tt_blueprint *print,
+                      const tt_recompute *recompute)
+{
+    int64_t runs[TT_ROWS];
+    double token = 0;
+    tt_recompute_runs(recompute, print->shape.L, runs);
+    for (int row = 0; row < TT_ROWS; row++) {
+        token += (double)runs[row] * price->again[row];
+    }
+    return token * rank_tokens(print);
 }
 
 tt_code tt_price_measure(tt_price *price, const tt_blueprint *print, tt_err *err)

@@ -42,6 +42,8 @@ typedef struct technique {
 
 #define WHOLE_MASTERS "precision.master=fp32 precision.rounding=nearest"
 
+#define KEEP "memory.recompute=none memory.recompute_blocks=0"
+
 /* A new technique is a new row. */
 static const technique techniques[] = {
     {"bf16", "precision.compute=bf16", "precision.compute=fp32", WHOLE_MASTERS, false, false},
@@ -55,10 +57,10 @@ static const technique techniques[] = {
     {"no master", "precision.master=none", WHOLE_MASTERS, "", false, false},
     {"accumulation", "batch.micro=1 batch.accumulate=@", "batch.micro=@ batch.accumulate=1", "",
      true, false},
-    {"recompute selective", "memory.recompute=selective", "memory.recompute=none", "", false,
+    {"recompute selective", "memory.recompute=selective memory.recompute_blocks=0", KEEP, "", false,
      false},
-    {"recompute sqrt", "memory.recompute=sqrt", "memory.recompute=none", "", false, false},
-    {"recompute block", "memory.recompute=block", "memory.recompute=none", "", false, false},
+    {"recompute sqrt", "memory.recompute=sqrt memory.recompute_blocks=0", KEEP, "", false, false},
+    {"recompute block", "memory.recompute=block", KEEP, "", false, false},
     {"zero 1", "memory.zero=1", "memory.zero=0", "", false, false},
     {"packed weights", "memory.pack_weights=true", "memory.pack_weights=false", "", false, false},
     {"exact mode", "run.exact=true", "run.exact=false", "", false, false},

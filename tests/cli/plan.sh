@@ -42,19 +42,24 @@ said "with the reason" '^  \[[0-9]\] precision.master: split needs'
 # --- what fits ---
 plan --ranks 2 --memory 64MiB --json
 json "plan --memory --json is JSON" "$work/out"
-largest=$(field largest_micro)
-plan --ranks 2 "batch.micro=$largest" batch.sequences=0 --json
-check "the largest micro-batch fits" test "$(path rank_bytes total)" -le $((64 << 20))
-plan --ranks 2 "batch.micro=$((largest + 1))" batch.sequences=0 --json
-check "one more sequence does not" test "$(path rank_bytes total)" -gt $((64 << 20))
+choice=none
+for largest in $(grep -o '"largest_micro": [0-9]*' "$work/out" | sed 's/.* //'); do
+    plan --ranks 2 "memory.recompute=$choice" "batch.micro=$largest" batch.sequences=0 --json
+    check "$choice: the largest micro-batch fits" test "$(path rank_bytes total)" -le $((64 << 20))
+    plan --ranks 2 "memory.recompute=$choice" "batch.micro=$((largest + 1))" batch.sequences=0 --json
+    check "$choice: one more sequence does not" test "$(path rank_bytes total)" -gt $((64 << 20))
+    case $choice in none) choice=selective ;; selective) choice=sqrt ;; sqrt) choice=block ;; *) choice=done ;; esac
+done
+equal "all ways to recompute were tried" "done" "$choice"
 plan --memory 64MiB
 said "the ways to recompute" '^  none  *[0-9.]* [KM]iB  *[0-9.]* [KM]iB  *yes  *[0-9]*   [0-9.e-]* s$'
+said "and their price" '^  block  *[0-9.]* [KM]iB  *[0-9.]* [KM]iB  *yes  *[0-9]*   +[0-9.]* %$'
 equal "nothing on stderr when nobody watches" "" "$(<"$work/err")"
 plan --memory 10kB
 said "nothing fits" '^  none .* no  *none fits '
 
 # --- bad input ---
-for size in "" 0 -1 8G 8gib lots "1 0GiB" 1e30; do
+for size in "" 0 0.9 -1 8gib lots "8 GiB" 1048577TiB; do
     plan --memory "$size"
     refused "--memory '$size'" 2 "--memory: '$size' is not a size; allowed is"
 done

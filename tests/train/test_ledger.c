@@ -89,11 +89,15 @@ START_TEST(cells_come_true)
                     {"split master", "precision.master", "split"},
                     {"no master", "precision.master", "none"},
                     {"accumulation", "batch.micro", "1"},
+                    {"recompute selective", "memory.recompute", "selective"},
+                    {"recompute sqrt", "memory.recompute", "sqrt"},
+                    {"recompute block", "memory.recompute", "block"},
                     {"zero 1", "memory.zero", "1"},
                     {"exact mode", "run.exact", "true"}};
     tt_config off = bf16_config("switch");
     tt_blueprint p, q;
     tt_ledger before, after;
+    set(&off, "model.layers", "5");
     set(&off, "batch.sequences", "12");
     set(&off, "batch.micro", "4");
     set(&off, "memory.zero", "0");
@@ -250,6 +254,43 @@ START_TEST(largest_micro_is_the_largest)
 }
 END_TEST
 
+/* Two blocks, of which the first goes forward again: two norms, qkv, attention, proj and fc, but not
+ * down, whose result nobody reads; or two norms and GELU. Segments of two blocks are one segment. */
+START_TEST(time_of_what_is_computed_again)
+{
+    static const struct {
+        const char *name;
+        int applications;
+    } wanted[] = {{"none", 0}, {"selective", 3}, {"sqrt", 0}, {"block", 6}, {"block 1", 6}};
+    tt_config config = bf16_config("again");
+    tt_blueprint p;
+    tt_ledger ledger;
+    tt_price price = {.step = 1, .rounds = 1};
+    tt_text page = {0};
+    set(&config, "batch.sequences", "12");
+    set(&config, "memory.recompute", "block");
+    set(&config, "memory.recompute_blocks", "1");
+    make(&p, &config, 2);
+    for (int row = 0; row < TT_ROWS; row++) {
+        price.again[row] = 1.0 / 4096; /* seconds a token; a rank has 6 * 8 of them */
+    }
+    must(tt_ledger_make(&ledger, &p, 2, 1 << 20, &price, &err_));
+    ck_assert_int_eq(ledger.choices, 5);
+    for (int i = 0; i < ledger.choices; i++) {
+        ck_assert_str_eq(ledger.choice[i].name, wanted[i].name);
+        ck_assert_double_eq(ledger.choice[i].slower, wanted[i].applications * 48.0 / 4096);
+    }
+    ck_assert_mem_eq(ledger.choice[4].bytes, ledger.choice[3].bytes, sizeof p.plan.bytes);
+    ck_assert_uint_eq(ledger.choice[4].bytes[TT_GROUP_TOTAL], p.plan.total + p.plan.libraries);
+    tt_ledger_text(&ledger, &page);
+    ck_assert_ptr_nonnull(strstr(page.data, "+7.0 %\n"));
+    ck_assert_ptr_nonnull(strstr(page.data, ", 1 of 2 blocks computed again, 1 at a time ("));
+    ck_assert_ptr_nonnull(strstr(page.data, " GFLOP more are computed again ("));
+    tt_text_free(&page);
+    tt_blueprint_free(&p);
+}
+END_TEST
+
 /* In every format, and with all that changes what a step does. */
 static const struct {
     const char *key[3], *value[3];
@@ -280,6 +321,13 @@ START_TEST(price_is_the_sum)
     ck_assert_int_eq(price.rows, 8);
     ck_assert(price.stem > 0 && price.forward > 0 && price.backward > 0 && price.crown > 0 &&
               price.update > 0);
+    const bool fp8 = p.fp8.sites > 0; /* where GELU alone is never computed again */
+    double again = 0;
+    for (int i = 0; i < TT_ROWS; i++) {
+        again += i == TT_ROW_GELU ? 0 : price.again[i] * (i == TT_ROW_NORM ? 2 : 1);
+    }
+    ck_assert(apart(again, price.forward) < 1e-12);
+    ck_assert(fp8 ? price.again[TT_ROW_GELU] == 0 : price.again[TT_ROW_GELU] > 0);
     const double token = price.stem + price.crown + 2 * (price.forward + price.backward);
     ck_assert(apart(price.step, price.update + 6 * 8 * token) < 1e-12);
     tt_blueprint_free(&p);
@@ -293,10 +341,11 @@ static Suite *make_suite(void)
     tcase_set_timeout(tests, 0);
     tcase_add_unchecked_fixture(tests, open_folder, close_folder);
     tcase_add_test(tests, cells_by_hand);
-    tcase_add_loop_test(tests, cells_come_true, 0, 6);
+    tcase_add_loop_test(tests, cells_come_true, 0, 9);
     tcase_add_loop_test(tests, every_row_in_every_format, 0, COMPUTES);
     tcase_add_test(tests, page_says_the_numbers);
     tcase_add_test(tests, largest_micro_is_the_largest);
+    tcase_add_test(tests, time_of_what_is_computed_again);
     tcase_add_loop_test(tests, price_is_the_sum, 0, PRICED);
     suite_add_tcase(suite, tests);
     return suite;

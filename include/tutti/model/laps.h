@@ -10,7 +10,8 @@
 #include "tutti/model/autocast.h"
 #include "tutti/model/model.h"
 
-/* An application of the stem, of a block or of the crown, in the order of their programs. */
+/* An application of the stem, of a block or of the crown, in the order of their programs; after them
+ * what backward may do again by itself, GELU (TT_ROW_GELU), in forward. */
 typedef struct tt_lap {
     int program;              /* 0: stem, 1: block, 2: crown */
     tt_op_row row;            /* of the autocast table */

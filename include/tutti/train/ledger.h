@@ -24,6 +24,7 @@ typedef struct tt_ledger {
     int effects;
     int64_t limit; /* bytes of a rank; 0: nobody asked */
     tt_choice choice[TT_CHOICES];
+    int choices;
     tt_price price; /* rounds 0: not measured */
 } tt_ledger;
 

@@ -18,8 +18,13 @@ typedef struct tt_price {
     double forward, backward; /* seconds a token and block */
     double update;            /* seconds a step */
     double step;              /* seconds a step, nothing recomputed */
+    double again[TT_ROWS];    /* seconds a token of one application of a block, forward, by row */
     int64_t rows, rounds;     /* what was measured: tokens at once, medians of so many */
 } tt_price;
+
+/* Seconds that a step takes longer when this is computed again. */
+double tt_price_again(const tt_price *price, const tt_blueprint *print,
+                      const tt_recompute *recompute);
 
 /* Takes a second or two of this process's threads. Local. */
 tt_code tt_price_measure(tt_price *price, const tt_blueprint *print, tt_err *err);
