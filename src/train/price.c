@@ -188,7 +188,7 @@ static int ascending(const void *a, const void *b)
 /* Median over the rounds of the number `at` bytes into each. */
 static double median(const round_times *r, int64_t rounds, size_t at)
 {
-    double value[ROUNDS];
+    double value[ROUNDS] = {0};
     for (int64_t i = 0; i < rounds; i++) {
         memcpy(&value[i], (const char *)&r[i] + at, sizeof *value);
     }
