@@ -68,10 +68,9 @@ static void optimizer_text(const tt_ledger *ledger, tt_text *out)
                  [TT_MASTER_SPLIT] = {10, "half of the master 2, m 4, v 4"},
                  [TT_MASTER_NONE] = {8, "m 4, v 4"}};
     const tt_blueprint *p = ledger->print;
-    char part[64] = "";
+    char part[32] = "";
     if (p->shard.elements < p->params.total) {
-        snprintf(part, sizeof part, " of %lld, over %d ranks,", (long long)p->params.total,
-                 p->plan.ranks);
+        snprintf(part, sizeof part, " of %lld", (long long)p->params.total);
     }
     row_text(ledger, out, "optimizer", p->plan.bytes[TT_MEM_OPTIMIZER], "%lld%s x %d bytes (%s)",
              (long long)p->shard.elements, part, kinds[p->master].bytes, kinds[p->master].of);
@@ -111,7 +110,8 @@ static void memory_text(const tt_ledger *ledger, tt_text *out)
     row_text(ledger, out, "workspace", group[TT_GROUP_WORKSPACE],
              "scratch of %d thread%s; the batch %s", plan->threads, plan->threads == 1 ? "" : "s",
              size);
-    row_text(ledger, out, "libraries", group[TT_GROUP_LIBRARIES], "%s", "");
+    row_text(ledger, out, "libraries", group[TT_GROUP_LIBRARIES], "%s",
+             group[TT_GROUP_LIBRARIES] > 0 ? "" : "not planned: they come on top");
     row_text(ledger, out, "total", group[TT_GROUP_TOTAL], "%d rank%s on a node, %d in all",
              ledger->node_ranks, ledger->node_ranks == 1 ? "" : "s", plan->ranks);
     tt_text_add(out, "\n");
