@@ -14,10 +14,15 @@ static const struct {
     const char *name;
     tt_fault_kind kind;
 } kinds[] = {
-    {"nan_grad", TT_FAULT_NAN_GRAD},       {"inf_grad", TT_FAULT_INF_GRAD},
-    {"flip_grad", TT_FAULT_FLIP_GRAD},     {"bad_norm", TT_FAULT_BAD_NORM},
-    {"clip_scaled", TT_FAULT_CLIP_SCALED}, {"sync_every", TT_FAULT_SYNC_EVERY},
-    {"crash_at", TT_FAULT_CRASH_AT},       {"enospc", TT_FAULT_ENOSPC},
+    {"nan_grad", TT_FAULT_NAN_GRAD},
+    {"inf_grad", TT_FAULT_INF_GRAD},
+    {"flip_grad", TT_FAULT_FLIP_GRAD},
+    {"bad_norm", TT_FAULT_BAD_NORM},
+    {"clip_scaled", TT_FAULT_CLIP_SCALED},
+    {"sync_every", TT_FAULT_SYNC_EVERY},
+    {"crash_at", TT_FAULT_CRASH_AT},
+    {"enospc", TT_FAULT_ENOSPC},
+    {"optimizer_file", TT_FAULT_OPTIMIZER_FILE},
 };
 
 static const char *const points[] = {"before_save", "mid_save", "before_rename", "after_rename",
@@ -27,9 +32,8 @@ static const char *const points[] = {"before_save", "mid_save", "before_rename",
 
 static const char usage[] =
     "TUTTI_FAULT=%s: %s; allowed is <what>[:rank=R][,step=S], <what> one of nan_grad, inf_grad, "
-    "flip_grad, bad_norm, clip_scaled, sync_every, enospc, crash_at=<point>, <point> one of "
-    "before_save, mid_save, "
-    "before_rename, after_rename, in_step";
+    "flip_grad, bad_norm, clip_scaled, sync_every, enospc, optimizer_file, crash_at=<point>, "
+    "<point> one of before_save, mid_save, before_rename, after_rename, in_step";
 
 /* The part after the colon: rank=R, step=S, in any order, each at most once. */
 static bool parse_where(char *where, tt_fault *fault)

@@ -177,6 +177,10 @@ const tt_option tt_options[] = {
          "the matmuls' packed copies of the weights are kept through a step: faster, at 4 bytes "
          "more "
          "per matrix element"),
+    STRING(
+        memory, optimizer_file, "", TT_FREE,
+        "masters, m and v of each rank go to the file PATH.<rank> on a local disk, not to memory; "
+        "it has no name while the run lasts"),
 
     INT(dist, bucket_mb, "25", 1, 1024, TT_LAYOUT, "largest piece of one reduction, 10^6 bytes"),
 

@@ -151,8 +151,8 @@ uint64_t tt_digest_text(const char *text);
 /* *buffer: [TT_CKPT_CHUNK], the caller's to free, when a piece of the state has a form; else NULL. */
 tt_code tt_piece_buffer(const tt_state *state, float **buffer, tt_err *err);
 
-/* What a piece adds to its tensor's digest. */
-uint64_t tt_piece_digest(const tt_piece *piece, float *buffer);
+/* Adds to its tensor's digest what a piece adds. */
+tt_code tt_piece_digest(const tt_piece *piece, float *buffer, uint64_t *digest, tt_err *err);
 
 /* A piece to or from the tensor `name`. Independent, not collective. */
 tt_code tt_piece_write(tt_h5 *file, const char *name, const tt_piece *piece, float *buffer,

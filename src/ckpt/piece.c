@@ -34,34 +34,40 @@ static int64_t chunk_of(const tt_piece *piece, int64_t done)
     return piece->form.get != NULL ? tt_min(rest, TT_CKPT_CHUNK) : rest;
 }
 
-/* These elements as floats: where they lie, or in the buffer. */
-static const float *floats_of(const tt_piece *piece, int64_t done, int64_t count, float *buffer)
+/* *floats: these elements, where they lie or in the buffer. */
+static tt_code floats_of(const tt_piece *piece, int64_t done, int64_t count, float *buffer,
+                         const float **floats, tt_err *err)
 {
     if (piece->form.get == NULL) {
-        return piece->data + done;
+        *floats = piece->data + done;
+        return TT_OK;
     }
-    piece->form.get(piece->form.owner, piece->at + done, count, buffer);
-    return buffer;
+    *floats = buffer;
+    return piece->form.get(piece->form.owner, piece->at + done, count, buffer, err);
 }
 
-uint64_t tt_piece_digest(const tt_piece *piece, float *buffer)
+tt_code tt_piece_digest(const tt_piece *piece, float *buffer, uint64_t *digest, tt_err *err)
 {
-    uint64_t sum = 0;
+    tt_code rc = TT_OK;
+    const float *floats;
     for (int64_t done = 0, count; done < piece->count; done += count) {
         count = chunk_of(piece, done);
-        sum += tt_digest32(floats_of(piece, done, count, buffer), piece->first + done, count);
+        TT_TRY(floats_of(piece, done, count, buffer, &floats, err));
+        *digest += tt_digest32(floats, piece->first + done, count);
     }
-    return sum;
+out:
+    return rc;
 }
 
 tt_code tt_piece_write(tt_h5 *file, const char *name, const tt_piece *piece, float *buffer,
                        tt_err *err)
 {
     tt_code rc = TT_OK;
+    const float *floats;
     for (int64_t done = 0, count; done < piece->count; done += count) {
         count = chunk_of(piece, done);
-        TT_TRY(tt_h5_write(file, name, piece->first + done, count,
-                           floats_of(piece, done, count, buffer), err));
+        TT_TRY(floats_of(piece, done, count, buffer, &floats, err));
+        TT_TRY(tt_h5_write(file, name, piece->first + done, count, floats, err));
     }
 out:
     return rc;
@@ -77,7 +83,7 @@ tt_code tt_piece_read(tt_h5 *file, const char *name, const tt_piece *piece, floa
         float *into = form->put == NULL ? piece->data + done : buffer;
         TT_TRY(tt_h5_read(file, name, piece->first + done, count, into, err));
         if (form->put != NULL) {
-            form->put(form->owner, piece->at + done, count, buffer);
+            TT_TRY(form->put(form->owner, piece->at + done, count, buffer, err));
         }
     }
 out:

@@ -47,17 +47,19 @@ static int64_t elements(const tt_tensor_row *row)
 /* Digest and coverage of every tensor, over all ranks. Collective. */
 static tt_code add_pieces(const save *s, tt_err *err)
 {
+    tt_code rc = TT_OK;
     for (int i = 0; i < s->state->tensors; i++) {
         const tt_tensor_row *row = &s->state->tensor[i];
         assert(row->dims == 1 || row->dims == 2);
-        for (int p = 0; p < row->pieces; p++) {
+        for (int p = 0; p < row->pieces && rc == TT_OK; p++) {
             const tt_piece *piece = &row->piece[p];
             assert(piece->first >= 0 && piece->first + piece->count <= elements(row));
-            s->digest[i] += tt_piece_digest(piece, s->buffer);
+            rc = tt_piece_digest(piece, s->buffer, &s->digest[i], err);
             s->covered[i] += (uint64_t)piece->count;
         }
     }
-    tt_code rc = tt_sum_u64(s->world, s->digest, 2 * s->state->tensors, err);
+    TT_TRY(tt_agree(s->world, rc, err));
+    TT_TRY(tt_sum_u64(s->world, s->digest, 2 * s->state->tensors, err));
     for (int i = 0; i < s->state->tensors && rc == TT_OK; i++) {
         const tt_tensor_row *row = &s->state->tensor[i];
         if ((int64_t)s->covered[i] != elements(row)) {
@@ -66,6 +68,7 @@ static tt_code add_pieces(const save *s, tt_err *err)
                          (long long)s->covered[i], (long long)elements(row), row->name);
         }
     }
+out:
     return rc;
 }
 

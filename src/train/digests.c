@@ -32,19 +32,22 @@ out:
     return rc;
 }
 
-/* Elements at .. at + count - 1 of a piece, wherever they are. */
+/* Elements at .. at + count - 1 of a piece, wherever they are. What cannot be had is not in the digest:
+ * tt_digests_take finds out. */
 static uint64_t digest_run(const tt_piece *piece, int64_t at, int64_t count)
 {
     enum { SOME = 1 << 10 };
     float value[SOME];
     uint64_t sum = 0;
+    tt_err err;
     if (piece->form.get == NULL) {
         return tt_digest32(piece->data + at, piece->first + at, count);
     }
     for (const int64_t end = at + count; at < end; at += SOME) {
         const int64_t some = tt_min(SOME, end - at);
-        piece->form.get(piece->form.owner, piece->at + at, some, value);
-        sum += tt_digest32(value, piece->first + at, some);
+        if (piece->form.get(piece->form.owner, piece->at + at, some, value, &err) == TT_OK) {
+            sum += tt_digest32(value, piece->first + at, some);
+        }
     }
     return sum;
 }
@@ -53,7 +56,8 @@ static uint64_t digest_run(const tt_piece *piece, int64_t at, int64_t count)
 static uint64_t digest_of(const tt_piece *piece, int threads)
 {
     uint64_t sum = 0;
-#pragma omp parallel for num_threads(threads) reduction(+ : sum) if (piece->count > CHUNK)
+#pragma omp parallel for num_threads(threads) schedule(dynamic) reduction(+ : sum) \
+    if (piece->count > CHUNK)
     for (int64_t at = 0; at < piece->count; at += CHUNK) {
         sum += digest_run(piece, at, tt_min(CHUNK, piece->count - at));
     }
@@ -69,6 +73,9 @@ tt_code tt_digests_take(tt_digests *d, const tt_trainer *t, tt_err *err)
         for (int p = 0; p < row->pieces; p++) {
             d->sum[i] += digest_of(&row->piece[p], t->ctx.threads);
         }
+    }
+    if (t->print.config.memory.optimizer_file[0] != '\0') {
+        TT_TRY(tt_agree(t->world, tt_optimizer_check(&t->optimizer, err), err));
     }
     TT_TRY(tt_sum_u64(t->world, d->sum, d->rows.rows, err));
     d->weights = tt_digest_group(d->sum, t->print.params.count); /* rows of params come first */

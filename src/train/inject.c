@@ -26,6 +26,15 @@ void tt_inject_start(tt_trainer *t, int64_t number, tt_mistakes *mistakes)
     }
 }
 
+void tt_inject_update(const tt_trainer *t)
+{
+    const bool due =
+        tt_fault_due(&t->fault, TT_FAULT_OPTIMIZER_FILE, t->world->rank, t->progress.step);
+    if (due && t->optimizer.chunks != NULL) {
+        tt_chunks_spoil(t->optimizer.chunks);
+    }
+}
+
 /* The bit below the highest one of the first element. */
 void tt_inject_flip(const tt_grad *g)
 {

@@ -72,7 +72,16 @@ static void optimizer_text(const tt_ledger *ledger, tt_text *out)
     if (p->shard.elements < p->params.total) {
         snprintf(part, sizeof part, " of %lld", (long long)p->params.total);
     }
-    row_text(ledger, out, "optimizer", p->plan.bytes[TT_MEM_OPTIMIZER], "%lld%s x %d bytes (%s)",
+    if (p->plan.file_bytes == 0) {
+        row_text(ledger, out, "optimizer", p->plan.bytes[TT_MEM_OPTIMIZER],
+                 "%lld%s x %d bytes (%s)", (long long)p->shard.elements, part,
+                 kinds[p->master].bytes, kinds[p->master].of);
+        return;
+    }
+    char size[32];
+    tt_human_bytes((double)p->plan.file_bytes, size);
+    row_text(ledger, out, "optimizer", p->plan.bytes[TT_MEM_OPTIMIZER],
+             "what is on its way; on disk %s a rank, %lld%s x %d bytes (%s)", size,
              (long long)p->shard.elements, part, kinds[p->master].bytes, kinds[p->master].of);
 }
 

@@ -41,37 +41,19 @@ tt_code tt_masters_resolve(const tt_config *config, tt_master_kind *kind, bool *
     return TT_OK;
 }
 
-static size_t element_bytes(tt_master_kind kind)
-{
-    return kind == TT_MASTER_FP32 ? sizeof(float) : kind == TT_MASTER_SPLIT ? sizeof(uint16_t) : 0;
-}
-
-size_t tt_masters_cost(tt_master_kind kind, int64_t elements)
-{
-    return tt_arena_cost(tt_bytes(elements, element_bytes(kind)));
-}
-
-void tt_masters_place(tt_trainer *t, tt_arena *arena)
-{
-    const tt_master_kind kind = t->print.master;
-    const size_t bytes = tt_bytes(t->print.shard.elements, element_bytes(kind));
-    if (kind == TT_MASTER_FP32) {
-        t->master = tt_arena_take(arena, bytes);
-    } else if (kind == TT_MASTER_SPLIT) {
-        t->low = tt_arena_take(arena, bytes);
-    }
-}
-
-tt_master tt_masters_of(const tt_trainer *t, const tt_segment *s)
+tt_master tt_masters_of(const tt_trainer *t, const tt_window *w, const tt_segment *s)
 {
     const uint64_t seed = (uint64_t)t->print.config.run.seed;
+    const int64_t at = s->local - w->first;
     return (tt_master){.kind = t->print.master,
-                       .full = t->master != NULL ? t->master + s->local : NULL,
-                       .low = t->low != NULL ? t->low + s->local : NULL,
+                       .full = w->master != NULL ? w->master + at : NULL,
+                       .low = w->low != NULL ? w->low + at : NULL,
                        .stochastic = t->print.stochastic,
                        .key = tt_rng_key(seed, TT_RNG_ROUND, (uint64_t)t->progress.updates),
                        .first = s->flat};
 }
+
+enum { SOME = 1 << 12 }; /* elements that pass through a stack at a time */
 
 /* Consecutive elements that are in the flat vector and in the shard's arrays. */
 typedef struct run {
@@ -86,6 +68,35 @@ static run run_in(const tt_shard *shard, int i, int64_t first, int64_t count)
     return (run){from, shard->local[i] + (from - r.first), tt_max(to - from, 0)};
 }
 
+/* Lower halves from the optimizer, SOME at a time. */
+static void get_split(const tt_trainer *t, run r, float *to)
+{
+    const tt_bf16 *weight = t->weights;
+    uint16_t low[SOME];
+    for (int64_t done = 0; done < r.count; done += SOME) {
+        const int64_t some = tt_min(SOME, r.count - done);
+        tt_optimizer_get(&t->optimizer, TT_KEPT_MASTER, r.local + done, some, low);
+        for (int64_t e = 0; e < some; e++) {
+            to[done + e] = tt_f32_of_split(weight[r.flat + done + e], low[e]);
+        }
+    }
+}
+
+static void put_split(const tt_trainer *t, run r, const float *from)
+{
+    tt_bf16 *weight = t->weights;
+    uint16_t low[SOME];
+    for (int64_t done = 0; done < r.count; done += SOME) {
+        const int64_t some = tt_min(SOME, r.count - done);
+        for (int64_t e = 0; e < some; e++) {
+            const tt_split_f32 split = tt_split_of_f32(from[done + e]);
+            weight[r.flat + done + e] = split.high;
+            low[e] = split.low;
+        }
+        tt_optimizer_put(&t->optimizer, TT_KEPT_MASTER, r.local + done, some, low);
+    }
+}
+
 void tt_masters_get(const tt_trainer *t, int64_t first, int64_t count, float *out)
 {
     const tt_shard *shard = &t->print.shard;
@@ -94,11 +105,9 @@ void tt_masters_get(const tt_trainer *t, int64_t first, int64_t count, float *ou
         const run r = run_in(shard, i, first, count);
         float *to = out + (r.flat - first);
         if (r.count > 0 && t->print.master == TT_MASTER_FP32) {
-            memcpy(to, t->master + r.local, tt_bytes(r.count, sizeof *to));
+            tt_optimizer_get(&t->optimizer, TT_KEPT_MASTER, r.local, r.count, to);
         } else if (t->print.master == TT_MASTER_SPLIT) {
-            for (int64_t e = 0; e < r.count; e++) {
-                to[e] = tt_f32_of_split(weight[r.flat + e], t->low[r.local + e]);
-            }
+            get_split(t, r, to);
         } else if (t->print.master == TT_MASTER_NONE) {
             for (int64_t e = 0; e < r.count; e++) {
                 to[e] = tt_f32_of_bf16(weight[r.flat + e]);
@@ -115,13 +124,9 @@ void tt_masters_put(const tt_trainer *t, int64_t first, int64_t count, const flo
         const run r = run_in(shard, i, first, count);
         const float *from = in + (r.flat - first);
         if (r.count > 0 && t->print.master == TT_MASTER_FP32) {
-            memcpy(t->master + r.local, from, tt_bytes(r.count, sizeof *from));
+            tt_optimizer_put(&t->optimizer, TT_KEPT_MASTER, r.local, r.count, from);
         } else if (t->print.master == TT_MASTER_SPLIT) {
-            for (int64_t e = 0; e < r.count; e++) {
-                const tt_split_f32 split = tt_split_of_f32(from[e]);
-                weight[r.flat + e] = split.high;
-                t->low[r.local + e] = split.low;
-            }
+            put_split(t, r, from);
         } else if (t->print.master == TT_MASTER_NONE) {
             for (int64_t e = 0; e < r.count; e++) {
                 weight[r.flat + e] = tt_bf16_of_f32(from[e]);
@@ -130,14 +135,37 @@ void tt_masters_put(const tt_trainer *t, int64_t first, int64_t count, const flo
     }
 }
 
+void tt_moments_get(const tt_trainer *t, tt_kept what, int64_t first, int64_t count, float *out)
+{
+    const tt_shard *shard = &t->print.shard;
+    for (int i = 0; i < shard->count; i++) {
+        const run r = run_in(shard, i, first, count);
+        if (r.count > 0) {
+            tt_optimizer_get(&t->optimizer, what, r.local, r.count, out + (r.flat - first));
+        }
+    }
+}
+
+static void put_moments(const tt_trainer *t, tt_kept what, int64_t first, int64_t count,
+                        const float *in)
+{
+    const tt_shard *shard = &t->print.shard;
+    for (int i = 0; i < shard->count; i++) {
+        const run r = run_in(shard, i, first, count);
+        if (r.count > 0) {
+            tt_optimizer_put(&t->optimizer, what, r.local, r.count, in + (r.flat - first));
+        }
+    }
+}
+
 int64_t tt_masters_nonfinite(const tt_trainer *t)
 {
-    enum { SOME = 1 << 12 };
     const tt_shard *shard = &t->print.shard;
     int64_t bad = 0;
     for (int i = 0; i < shard->count; i++) {
         const tt_range r = shard->range[i];
-#pragma omp parallel for num_threads(t->ctx.threads) reduction(+ : bad)
+        /* Neighbours at a time, so that a file is read in order whoever reads. */
+#pragma omp parallel for num_threads(t->ctx.threads) schedule(dynamic) reduction(+ : bad)
         for (int64_t at = r.first; at < r.end; at += SOME) {
             const int64_t count = tt_min(SOME, r.end - at);
             float value[SOME];
@@ -150,18 +178,61 @@ int64_t tt_masters_nonfinite(const tt_trainer *t)
     return bad;
 }
 
-static void get(const void *trainer, int64_t first, int64_t count, float *out)
+/* --- forms of a state table's rows -------------------------------------------------------------- */
+
+static tt_code get_master(const void *trainer, int64_t first, int64_t count, float *out,
+                          tt_err *err)
 {
-    tt_masters_get(trainer, first, count, out);
+    const tt_trainer *t = trainer;
+    tt_masters_get(t, first, count, out);
+    return tt_optimizer_check(&t->optimizer, err);
 }
 
-static void put(const void *trainer, int64_t first, int64_t count, const float *in)
+static tt_code put_master(const void *trainer, int64_t first, int64_t count, const float *in,
+                          tt_err *err)
 {
-    tt_masters_put(trainer, first, count, in);
+    const tt_trainer *t = trainer;
+    tt_masters_put(t, first, count, in);
+    return tt_optimizer_check(&t->optimizer, err);
 }
 
-float *tt_masters_data(const tt_trainer *t, tt_form *form)
+static tt_code get_m(const void *trainer, int64_t first, int64_t count, float *out, tt_err *err)
 {
-    *form = (tt_form){.owner = t, .get = get, .put = put};
-    return t->master;
+    const tt_trainer *t = trainer;
+    tt_moments_get(t, TT_KEPT_M, first, count, out);
+    return tt_optimizer_check(&t->optimizer, err);
+}
+
+static tt_code put_m(const void *trainer, int64_t first, int64_t count, const float *in,
+                     tt_err *err)
+{
+    const tt_trainer *t = trainer;
+    put_moments(t, TT_KEPT_M, first, count, in);
+    return tt_optimizer_check(&t->optimizer, err);
+}
+
+static tt_code get_v(const void *trainer, int64_t first, int64_t count, float *out, tt_err *err)
+{
+    const tt_trainer *t = trainer;
+    tt_moments_get(t, TT_KEPT_V, first, count, out);
+    return tt_optimizer_check(&t->optimizer, err);
+}
+
+static tt_code put_v(const void *trainer, int64_t first, int64_t count, const float *in,
+                     tt_err *err)
+{
+    const tt_trainer *t = trainer;
+    put_moments(t, TT_KEPT_V, first, count, in);
+    return tt_optimizer_check(&t->optimizer, err);
+}
+
+void tt_masters_data(const tt_trainer *t, float *data[TT_KEPT], tt_form form[TT_KEPT])
+{
+    const tt_window *all = &t->optimizer.all;
+    data[TT_KEPT_MASTER] = all->master;
+    data[TT_KEPT_M] = all->m;
+    data[TT_KEPT_V] = all->v;
+    form[TT_KEPT_MASTER] = (tt_form){.owner = t, .get = get_master, .put = put_master};
+    form[TT_KEPT_M] = (tt_form){.owner = t, .get = get_m, .put = put_m};
+    form[TT_KEPT_V] = (tt_form){.owner = t, .get = get_v, .put = put_v};
 }

@@ -32,13 +32,14 @@ static void touch_if(void *array, int64_t first, int64_t count, size_t size, int
 void tt_memory_touch(const tt_trainer *t)
 {
     const tt_blueprint *p = &t->print;
+    const tt_window *all = &t->optimizer.all; /* empty when it is in a file */
     const int threads = t->ctx.threads;
     for (int i = 0; i < t->segments; i++) { /* an update divides a segment among the threads */
         const tt_segment *s = &t->segment[i];
-        touch_if(t->master, s->local, s->count, sizeof *t->master, threads);
-        touch_if(t->low, s->local, s->count, sizeof *t->low, threads);
-        touch_if(t->m, s->local, s->count, sizeof *t->m, threads);
-        touch_if(t->v, s->local, s->count, sizeof *t->v, threads);
+        touch_if(all->master, s->local, s->count, sizeof *all->master, threads);
+        touch_if(all->low, s->local, s->count, sizeof *all->low, threads);
+        touch_if(all->m, s->local, s->count, sizeof *all->m, threads);
+        touch_if(all->v, s->local, s->count, sizeof *all->v, threads);
     }
     for (int i = 0; i < p->params.count; i++) {
         const tt_param *param = &p->params.param[i];

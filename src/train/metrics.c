@@ -127,11 +127,12 @@ static void run_line(const tt_trainer *t, tt_text *line)
     }
     tt_text_add(line,
                 "\"total_bytes\": %zu, \"libraries_bytes\": %zu, \"kept_bytes\": %zu, "
-                "\"tokens_per_step\": %lld, "
+                "\"optimizer_file_bytes\": %zu, \"tokens_per_step\": %lld, "
                 "\"flops_per_step\": %.6g, "
                 "\"wire_calls\": %lld, \"wire_bytes\": %lld}, ",
-                plan->total, plan->libraries, plan->kept, (long long)plan->tokens_per_step,
-                plan->flops_per_step, (long long)plan->wire_calls, (long long)plan->wire_bytes);
+                plan->total, plan->libraries, plan->kept, plan->file_bytes,
+                (long long)plan->tokens_per_step, plan->flops_per_step, (long long)plan->wire_calls,
+                (long long)plan->wire_bytes);
     tt_text_add(line, "\"config\": {");
     for (int i = 0; i < tt_option_count; i++) { /* rows of one section are neighbours */
         const tt_option *o = &tt_options[i];

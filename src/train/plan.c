@@ -11,6 +11,7 @@
 #include "tutti/optim/optim.h"
 #include "tutti/optim/scaler.h"
 #include "tutti/train/masters.h"
+#include "tutti/train/optimizer.h"
 
 #include "train/train_impl.h"
 
@@ -39,8 +40,7 @@ static void fill_in(tt_blueprint *p)
 /* What an optimizer holds of so many elements. */
 static size_t optimizer_bytes(const tt_blueprint *p, int64_t elements)
 {
-    return tt_masters_cost(p->master, elements) +
-           2 * tt_arena_cost(tt_bytes(elements, sizeof(float)));
+    return tt_optimizer_memory(p->master, elements, p->config.memory.optimizer_file[0] != '\0');
 }
 
 void tt_plan_memory(const tt_blueprint *p, int64_t B, const tt_recompute *recompute, size_t *bytes,
@@ -161,6 +161,8 @@ static void make_plan(tt_blueprint *p, int ranks)
     const bool gather = p->config.memory.zero > 0;
     tt_plan_memory(p, p->split.micro, &p->recompute, plan->bytes, &plan->kept);
     plan->total = sum_of(plan->bytes);
+    plan->file_bytes =
+        tt_optimizer_file(p->master, p->shard.elements, p->config.memory.optimizer_file[0] != '\0');
     plan->libraries = tt_plan_libraries(p, ranks, plan->threads);
     plan->ranks = ranks;
     plan->parameters = p->params.trained;

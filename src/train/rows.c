@@ -49,7 +49,7 @@ tt_code tt_rows_make(tt_rows *rows, const tt_params *params, const tt_shard *sha
                     if (data[g] != NULL) {
                         piece->data = data[g] + local[r] + (first - shard->range[r].first);
                     } else {
-                        piece->form = *form;
+                        piece->form = form[g];
                         piece->at = first;
                     }
                 }

@@ -16,9 +16,10 @@
 
 #include "train/train_impl.h"
 
-enum { GROUPS = 3, SCALARS = 9 };
+enum { GROUPS = TT_KEPT, SCALARS = 9 };
 static const int64_t MOST_STEPS = (int64_t)1 << 40; /* times sequences stays in 64 bits */
-static const char *const group_names[GROUPS] = {"params", "adam_m", "adam_v"};
+static const char *const group_names[GROUPS] = {
+    [TT_KEPT_MASTER] = "params", [TT_KEPT_M] = "adam_m", [TT_KEPT_V] = "adam_v"};
 
 /* The scalars; `facts` are those that must be equal rather than loaded. */
 typedef struct tt_facts {
@@ -60,6 +61,7 @@ static tt_code require_finite(tt_trainer *t, tt_err *err)
 {
     tt_code rc = TT_OK;
     int64_t nonfinite = tt_masters_nonfinite(t);
+    TT_TRY(tt_agree(t->world, tt_optimizer_check(&t->optimizer, err), err));
     TT_TRY(tt_sum_i64(t->world, &nonfinite, 1, err));
     if (nonfinite > 0) {
         rc = tt_fail(err, TT_EWORLD, "step %lld: weights are not finite; they are not saved, %s",
@@ -81,9 +83,10 @@ static void add_amax(tt_rows *rows, const tt_trainer *t, bool mine)
 tt_code tt_state_rows(tt_rows *rows, const tt_trainer *t, tt_err *err)
 {
     tt_code rc = TT_OK;
-    tt_form form;
-    float *const data[GROUPS] = {tt_masters_data(t, &form), t->m, t->v};
+    tt_form form[GROUPS];
+    float *data[GROUPS];
     const tt_blueprint *p = &t->print;
+    tt_masters_data(t, data, form);
     memset(rows, 0, sizeof *rows);
     /* With ZeRO 0 a rank holds more than its cut. */
     int64_t *local = tt_alloc(p->cut.count, sizeof *local, err);
@@ -94,7 +97,7 @@ tt_code tt_state_rows(tt_rows *rows, const tt_trainer *t, tt_err *err)
     for (int i = 0; i < p->cut.count; i++) {
         local[i] = p->shard.local[i] + (p->cut.range[i].first - p->shard.range[i].first);
     }
-    rc = tt_rows_make(rows, &p->params, &p->cut, local, GROUPS, group_names, data, &form, err);
+    rc = tt_rows_make(rows, &p->params, &p->cut, local, GROUPS, group_names, data, form, err);
     if (rc == TT_OK) {
         add_amax(rows, t, t->world->rank == 0);
     }
@@ -152,13 +155,19 @@ out:
  * made of, then everybody's, then packed. */
 static tt_code weights_from_masters(tt_trainer *t, tt_err *err)
 {
+    enum { SOME = 1 << 14 };
     const tt_blueprint *p = &t->print;
     tt_code rc = TT_OK;
+    float value[SOME];
     for (int i = 0; i < p->shard.count && p->master == TT_MASTER_FP32; i++) {
-        tt_range r = p->shard.range[i];
-        t->ctx.ops->to_act(&t->ctx, tt_act_at(t->weights, r.first, p->act_bytes),
-                           t->master + p->shard.local[i], r.end - r.first);
+        const tt_range r = p->shard.range[i];
+        for (int64_t at = r.first; at < r.end; at += SOME) {
+            const int64_t count = tt_min(SOME, r.end - at);
+            tt_masters_get(t, at, count, value);
+            t->ctx.ops->to_act(&t->ctx, tt_act_at(t->weights, at, p->act_bytes), value, count);
+        }
     }
+    TT_TRY(tt_agree(t->world, tt_optimizer_check(&t->optimizer, err), err));
     if (p->config.memory.zero > 0) {
         rc = tt_gather(t->world, &p->buckets, t->weights, p->act_bytes, err);
     }
@@ -168,6 +177,7 @@ static tt_code weights_from_masters(tt_trainer *t, tt_err *err)
     if (rc == TT_OK) {
         tt_model_pack(t->model);
     }
+out:
     return rc;
 }
 
@@ -175,15 +185,16 @@ static tt_code weights_from_masters(tt_trainer *t, tt_err *err)
 static tt_code load(tt_trainer *t, const char *path, bool params_only, tt_err *err)
 {
     tt_code rc = TT_OK;
-    tt_form form;
-    float *const data[GROUPS] = {tt_masters_data(t, &form), t->m, t->v};
+    tt_form form[GROUPS];
+    float *data[GROUPS];
     const tt_blueprint *p = &t->print;
     tt_scalar_row scalar[SCALARS];
     tt_facts facts;
     tt_rows rows = {0};
+    tt_masters_data(t, data, form);
     TT_TRY(tt_agree(t->world,
                     tt_rows_make(&rows, &p->params, &p->shard, p->shard.local,
-                                 params_only ? 1 : GROUPS, group_names, data, &form, err),
+                                 params_only ? 1 : GROUPS, group_names, data, form, err),
                     err));
     if (!params_only) {
         add_amax(&rows, t, true);
@@ -287,7 +298,8 @@ static void initial_masters(tt_trainer *t)
     const uint64_t seed = (uint64_t)p->config.run.seed;
     for (int i = 0; i < p->shard.count; i++) {
         const tt_range r = p->shard.range[i];
-#pragma omp parallel for num_threads(t->ctx.threads) schedule(static)
+        /* Neighbours at a time, so that a file is written in order whoever writes. */
+#pragma omp parallel for num_threads(t->ctx.threads) schedule(dynamic)
         for (int64_t first = r.first; first < r.end; first += PIECE) {
             const int64_t count = tt_min(PIECE, r.end - first);
             float value[PIECE];

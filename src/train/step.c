@@ -16,7 +16,7 @@
 #include "tutti/base/narrow.h"
 #include "tutti/optim/optim.h"
 #include "tutti/optim/scaler.h"
-#include "tutti/train/masters.h"
+#include "tutti/train/update.h"
 
 #include "train/train_impl.h"
 
@@ -62,27 +62,6 @@ static void begin_gradient(tt_trainer *t)
     }
 }
 
-static void update_shard(tt_trainer *t, double lr, double grad_scale)
-{
-    const tt_config *config = &t->print.config;
-    const tt_adamw decayed = tt_adamw_step(config, lr, t->progress.updates, true, grad_scale);
-    const tt_adamw plain = tt_adamw_step(config, lr, t->progress.updates, false, grad_scale);
-    for (int i = 0; i < t->segments; i++) {
-        const tt_segment *s = &t->segment[i];
-        const tt_grad g = tt_grad_from(&t->gradient, s->flat);
-        const tt_master master = tt_masters_of(t, s);
-        tt_census *census = tt_numerics_weights(t, s->role);
-        t->ctx.count.result = census;
-        t->ctx.ops->adamw(&t->ctx, &master, t->m + s->local, t->v + s->local,
-                          tt_act_at(t->weights, s->flat, t->print.act_bytes), &g, s->count,
-                          s->decay ? &decayed : &plain);
-        if (census != NULL) {
-            census->values -= s->gap;
-        }
-    }
-    t->ctx.count.result = NULL;
-}
-
 /* t->maxima[TT_STEP_MAXIMA] inout, and FP8's largest magnitudes of the step: the largest over ranks. */
 static tt_code share_maxima(tt_trainer *t, tt_err *err)
 {
@@ -98,7 +77,20 @@ static tt_code share_maxima(tt_trainer *t, tt_err *err)
     return rc;
 }
 
-/* Times and memory of the slowest and largest rank; what went over the wire since `wire`. */
+/* Masters or moments of some rank could not be read or written in this step. Collective. */
+static tt_code lost_state(tt_trainer *t, tt_err *err)
+{
+    tt_err why = {TT_OK, ""};
+    tt_code rc = tt_optimizer_check(&t->optimizer, &why);
+    if (rc != TT_OK) {
+        tt_fail(err, rc, "step %lld: %s; stopped, %s", (long long)t->progress.step, why.text,
+                tt_state_kept(t));
+    }
+    return tt_agree(t->world, rc, err);
+}
+
+/* Times and memory of the slowest and largest rank, and whether one has lost its state; what went over
+ * the wire since `wire`. */
 static tt_code finish_record(tt_trainer *t, double start, const tt_wire *wire, tt_record *record,
                              tt_err *err)
 {
@@ -107,7 +99,11 @@ static tt_code finish_record(tt_trainer *t, double start, const tt_wire *wire, t
     most[0] = tt_seconds() - start;
     most[1] = t->world->wire.seconds - wire->seconds;
     most[2] = (double)tt_rss();
+    most[3] = tt_optimizer_check(&t->optimizer, err) != TT_OK;
     tt_code rc = share_maxima(t, err);
+    if (rc == TT_OK && most[3] > 0) { /* of some rank: none goes on */
+        rc = lost_state(t, err);
+    }
     double seconds = fmax(most[0], 1e-9);
     record->step_ms = 1e3 * seconds;
     record->tokens_per_s = (double)record->tokens / seconds;
@@ -173,6 +169,9 @@ tt_code tt_step(tt_trainer *t, const tt_request *request, tt_record *record, tt_
     }
     tally.loss = loss.sum;
     tally.count = loss.count;
+    if (mine == TT_OK) {
+        mine = tt_optimizer_check(&t->optimizer, &own);                   /* read ahead since     */
+    }
     tally.failed = mine != TT_OK;
     tt_exact_carry(&tally.loss);
     tt_exact_carry(&tally.squares);
@@ -200,7 +199,8 @@ tt_code tt_step(tt_trainer *t, const tt_request *request, tt_record *record, tt_
     }
     if (update) {
         t->progress.updates++;
-        update_shard(t, lr, clip / divisor);                              /* theta_r <- AdamW     */
+        tt_inject_update(t);
+        tt_update_shard(t, lr, clip / divisor);                           /* theta_r <- AdamW     */
         if (config->memory.zero > 0) {
             TT_TRY(tt_gather(t->world, &print->buckets, t->weights,       /* theta <- all theta_r */
                              print->act_bytes, err));

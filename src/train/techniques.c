@@ -62,6 +62,7 @@ static const technique techniques[] = {
     {"recompute sqrt", "memory.recompute=sqrt memory.recompute_blocks=0", KEEP, "", false, false},
     {"recompute block", "memory.recompute=block", KEEP, "", false, false},
     {"zero 1", "memory.zero=1", "memory.zero=0", "", false, false},
+    {"optimizer file", "memory.optimizer_file=FILE", "memory.optimizer_file=", "", true, false},
     {"packed weights", "memory.pack_weights=true", "memory.pack_weights=false", "", false, false},
     {"exact mode", "run.exact=true", "run.exact=false", "", false, false},
 };

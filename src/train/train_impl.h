@@ -56,6 +56,8 @@ typedef struct tt_mistakes {
 
 /* Faults that are due in step `number`, at its start; *mistakes are those that the step itself makes. */
 void tt_inject_start(tt_trainer *t, int64_t number, tt_mistakes *mistakes);
+/* Faults that are due in the update of step number progress.step, before it begins. */
+void tt_inject_update(const tt_trainer *t);
 /* flip_grad: one bit of the first element. */
 void tt_inject_flip(const tt_grad *gradient);
 /* 1, or with bad_norm the classic mistake: each micro-batch divided by its own count. */

@@ -101,12 +101,42 @@ out:
     return rc;
 }
 
+/* Masters, m and v, in memory or in this rank's file. Local. */
+static tt_code open_optimizer(tt_trainer *t, tt_err *err)
+{
+    const tt_blueprint *p = &t->print;
+    const char *file = p->config.memory.optimizer_file;
+    tt_text path = {0};
+    tt_text_add(&path, "%s.%d", file, t->world->rank);
+    if (path.failed) {
+        return tt_fail(err, TT_EWORLD, "out of memory");
+    }
+    const tt_code rc =
+        tt_optimizer_open(&t->optimizer, p->master, p->shard.elements,
+                          file[0] != '\0' ? path.data : NULL, &t->arena[TT_MEM_OPTIMIZER], err);
+    tt_text_free(&path);
+    return rc;
+}
+
+/* Says where it went. */
+static void show_optimizer_file(const tt_trainer *t)
+{
+    char size[32];
+    if (t->optimizer.chunks != NULL) {
+        tt_human_bytes((double)t->print.plan.file_bytes, size);
+        tt_info(t->log, "memory.optimizer_file: %s a rank in %s.RANK, %s", size,
+                t->print.config.memory.optimizer_file,
+                tt_chunks_direct(t->optimizer.chunks)
+                    ? "around the page cache"
+                    : "through the page cache: the file system has no O_DIRECT");
+    }
+}
+
 /* Opens every arena with the plan's number, gives out all of it, and has it come into memory. Local. */
 static tt_code allocate(tt_trainer *t, tt_err *err)
 {
     tt_code rc = TT_OK;
     const tt_blueprint *p = &t->print;
-    const size_t shard_bytes = tt_bytes(p->shard.elements, sizeof(float));
     for (int i = 0; i < TT_MEM_COMPONENTS; i++) {
         TT_TRY(tt_arena_open(&t->arena[i], tt_component_names[i], p->plan.bytes[i], err));
     }
@@ -121,9 +151,7 @@ static tt_code allocate(tt_trainer *t, tt_err *err)
     } else {
         t->gradient = (tt_grad){.sum = gradient};
     }
-    tt_masters_place(t, &t->arena[TT_MEM_OPTIMIZER]);
-    t->m = tt_arena_take(&t->arena[TT_MEM_OPTIMIZER], shard_bytes);
-    t->v = tt_arena_take(&t->arena[TT_MEM_OPTIMIZER], shard_bytes);
+    TT_TRY(open_optimizer(t, err));
     const size_t scratch = p->plan.bytes[TT_MEM_WORKSPACE];
     t->ctx = tt_kernels_ctx(&p->ops, &p->guarded, p->plan.threads,
                             tt_arena_take(&t->arena[TT_MEM_WORKSPACE], scratch), scratch);
@@ -217,6 +245,7 @@ tt_code tt_trainer_open(tt_trainer *t, const tt_config *config, tt_world *world,
     t->began = tt_rss();
     TT_TRY(tt_memory_warn(t, err));
     TT_TRY(tt_agree(world, allocate(t, err), err));
+    show_optimizer_file(t);
     TT_TRY(tt_agree(world, tt_kernels_self_test(&t->ctx, err), err));
     if (t->wide.ctx != NULL) {
         TT_TRY(tt_agree(world, tt_kernels_self_test(t->wide.ctx, err), err));
@@ -243,6 +272,7 @@ out:
 void tt_trainer_close(tt_trainer *t)
 {
     tt_model_close(t->model);
+    tt_optimizer_close(&t->optimizer);
     tt_text_free(&t->past);
     free(t->segment);
     free(t->maxima);

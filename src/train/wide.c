@@ -72,7 +72,7 @@ tt_code tt_wide_refresh(tt_trainer *t, tt_err *err)
     for (int i = 0; i < p->wide.count; i++) {
         const tt_range r = p->wide.range[i];
         float *to = t->wide_weights + p->wide.local[i];
-#pragma omp parallel for num_threads(t->ctx.threads) schedule(static)
+#pragma omp parallel for num_threads(t->ctx.threads) schedule(dynamic)
         for (int64_t at = r.first; at < r.end; at += SOME) {
             tt_masters_get(t, at, tt_min(SOME, r.end - at), to + (at - r.first));
         }

@@ -92,22 +92,34 @@ END_TEST
 enum { SKIPPED = 5, MANY = TT_CKPT_CHUNK + 77 };
 static int64_t largest_run;
 
-static void get_halves(const void *owner, int64_t at, int64_t count, float *out)
+/* After `fails_at` calls, as a disk may fail at any of them. */
+static int64_t fails_at = INT64_MAX;
+
+static tt_code get_halves(const void *owner, int64_t at, int64_t count, float *out, tt_err *why)
 {
+    if (fails_at-- == 0) {
+        return tt_fail(why, TT_EWORLD, "the halves are gone");
+    }
     const uint16_t *half = *(uint16_t *const *)owner;
     largest_run = count > largest_run ? count : largest_run;
     for (int64_t i = 0; i < count; i++) {
         out[i] = (float)half[at + i] / 4;
     }
+    return TT_OK;
 }
 
-static void put_halves(const void *owner, int64_t at, int64_t count, const float *in)
+static tt_code put_halves(const void *owner, int64_t at, int64_t count, const float *in,
+                          tt_err *why)
 {
+    if (fails_at-- == 0) {
+        return tt_fail(why, TT_EWORLD, "the halves are full");
+    }
     uint16_t *half = *(uint16_t *const *)owner;
     largest_run = count > largest_run ? count : largest_run;
     for (int64_t i = 0; i < count; i++) {
         half[at + i] = (uint16_t)(in[i] * 4);
     }
+    return TT_OK;
 }
 
 START_TEST(elements_of_another_form)
@@ -143,6 +155,34 @@ START_TEST(elements_of_another_form)
     }
     ck_assert_int_eq(wrong, 0);
     free(kept), free(got), free(plain);
+}
+END_TEST
+
+/* Whenever they fail to come, there is no file and no part of one; whenever they fail to be put, loading
+ * fails. */
+START_TEST(elements_that_cannot_be_had)
+{
+    const char *path = in_folder(&dir, "gone.h5");
+    uint16_t *kept = calloc(MANY, sizeof *kept);
+    tt_piece piece = {.count = MANY, .form = {&kept, get_halves, put_halves}};
+    tt_tensor_row row = {
+        .name = "params/w", .dims = 1, .dim = {MANY}, .pieces = 1, .piece = &piece};
+    tt_state state = {.tensors = 1, .tensor = &row};
+    for (int at = 0; at < 4; at++) { /* two chunks, digested, then written */
+        fails_at = at;
+        ck_assert_int_eq(tt_ckpt_save(NULL, path, &state, NULL, 0, &err), TT_EWORLD);
+        ck_assert_str_eq(err.text, "the halves are gone");
+        ck_assert_int_eq(folder_count(&dir), 0);
+    }
+    fails_at = INT64_MAX;
+    ck_assert_msg(tt_ckpt_save(NULL, path, &state, NULL, 0, &err) == TT_OK, "%s", err.text);
+    for (int at = 0; at < 2; at++) {
+        fails_at = at;
+        ck_assert_int_eq(tt_ckpt_load(NULL, path, &state, false, &err), TT_EWORLD);
+        ck_assert_str_eq(err.text, "the halves are full");
+    }
+    fails_at = INT64_MAX;
+    free(kept);
 }
 END_TEST
 
@@ -507,6 +547,7 @@ static Suite *make_suite(void)
     tcase_add_test(tc, params_only_leaves_the_rest);
     tcase_add_test(tc, any_group_and_nothing_else);
     tcase_add_test(tc, elements_of_another_form);
+    tcase_add_test(tc, elements_that_cannot_be_had);
     tcase_add_test(tc, what_may_be_replaced);
     tcase_add_test(tc, texts_of_any_length);
     tcase_add_test(tc, other_models);

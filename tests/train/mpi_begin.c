@@ -8,7 +8,7 @@
 static bool moments_are_zero(const tt_trainer *t)
 {
     for (int64_t i = 0; i < t->print.shard.elements; i++) {
-        if (t->m[i] != 0 || t->v[i] != 0) {
+        if (t->optimizer.all.m[i] != 0 || t->optimizer.all.v[i] != 0) {
             return false;
         }
     }
@@ -126,7 +126,8 @@ START_TEST(init_from_takes_weights_only)
     ck_assert(everywhere(t.progress.step == 0 && t.progress.updates == 0));
     ck_assert(everywhere(t.progress.tokens_seen == 0 && moments_are_zero(&t)));
     ck_assert(everywhere(same_weights(&t, &source)));
-    ck_assert(everywhere(same_shards(&t, t.master, &source, source.master, NULL)));
+    ck_assert(everywhere(
+        same_shards(&t, t.optimizer.all.master, &source, source.optimizer.all.master, NULL)));
     /* A checkpoint of its own goes before. */
     steps(&t, 1);
     must(tt_state_save(&t, true, &err_));

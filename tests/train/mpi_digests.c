@@ -16,7 +16,7 @@ enum { ZERO_STAGES = 2, MOST_ROWS = 128 };
 static void fill_state(tt_trainer *t)
 {
     const tt_shard *shard = &t->print.shard;
-    float *const data[] = {t->master, t->m, t->v};
+    float *const data[] = {t->optimizer.all.master, t->optimizer.all.m, t->optimizer.all.v};
     for (int g = 0; g < 3; g++) {
         for (int i = 0; i < shard->count; i++) {
             for (int64_t e = shard->range[i].first; e < shard->range[i].end; e++) {
@@ -49,11 +49,12 @@ START_TEST(digests_do_not_depend_on_the_split)
     bool right = true;
     for (int i = 0; i < params->count; i++) {
         const tt_param *p = &params->param[i];
-        sum[i] = tt_digest32(one.master + p->offset, 0, p->count);
+        sum[i] = tt_digest32(one.optimizer.all.master + p->offset, 0, p->count);
         right = right && mine.sum[i] == sum[i];
-        right = right && mine.sum[params->count + i] == tt_digest32(one.m + p->offset, 0, p->count);
+        right = right && mine.sum[params->count + i] ==
+                             tt_digest32(one.optimizer.all.m + p->offset, 0, p->count);
         right = right && mine.sum[2 * params->count + i] == /* ... and v */
-                             tt_digest32(one.v + p->offset, 0, p->count);
+                             tt_digest32(one.optimizer.all.v + p->offset, 0, p->count);
     }
     ck_assert(everywhere(right));
     const int64_t bytes = params->count * (int64_t)sizeof *sum;
@@ -76,7 +77,7 @@ START_TEST(digests_do_not_depend_on_the_split)
             const tt_range r = t.print.shard.range[i];
             if (r.first <= at && at < r.end) {
                 uint32_t bits;
-                float *element = t.master + t.print.shard.local[i] + (at - r.first);
+                float *element = t.optimizer.all.master + t.print.shard.local[i] + (at - r.first);
                 memcpy(&bits, element, sizeof bits);
                 bits ^= 1;
                 memcpy(element, &bits, sizeof bits);

@@ -68,8 +68,9 @@ static bool same_optimizer(const tt_trainer *a, const tt_trainer *whole)
             const int64_t to = y->local[j] + (first - y->range[j].first);
             if (first < end) {
                 const size_t bytes = sizeof(float) * (size_t)(end - first);
-                same = same && memcmp(a->m + at, whole->m + to, bytes) == 0 &&
-                       memcmp(a->v + at, whole->v + to, bytes) == 0;
+                same = same &&
+                       memcmp(a->optimizer.all.m + at, whole->optimizer.all.m + to, bytes) == 0 &&
+                       memcmp(a->optimizer.all.v + at, whole->optimizer.all.v + to, bytes) == 0;
             }
         }
     }

@@ -48,7 +48,7 @@ START_TEST(resumed_is_uninterrupted)
     steps(&two, SECOND);
     ck_assert(everywhere(two.progress.step == FIRST + SECOND && two.progress.tokens_seen > 0));
     ck_assert(everywhere(same_state(&one, &two)));
-    ck_assert(same_shards(&one, one.m, &two, two.m, &met));
+    ck_assert(same_shards(&one, one.optimizer.all.m, &two, two.optimizer.all.m, &met));
     MPI_Allreduce(&met, &all, 1, MPI_INT64_T, MPI_SUM, MPI_COMM_WORLD);
     ck_assert_int_ge(all, one.print.params.total); /* whole.zero 1: each element on some rank */
     tt_trainer_close(&one);

@@ -23,8 +23,10 @@ static bool same_number(double a, double b)
 /* The learned part of the state. */
 static bool same_learned(const tt_trainer *a, const tt_trainer *b)
 {
-    return same_weights(a, b) && same_shards(a, a->master, b, b->master, NULL) &&
-           same_shards(a, a->m, b, b->m, NULL) && same_shards(a, a->v, b, b->v, NULL);
+    return same_weights(a, b) &&
+           same_shards(a, a->optimizer.all.master, b, b->optimizer.all.master, NULL) &&
+           same_shards(a, a->optimizer.all.m, b, b->optimizer.all.m, NULL) &&
+           same_shards(a, a->optimizer.all.v, b, b->optimizer.all.v, NULL);
 }
 
 /* The gradients themselves, each freed of its seed. */
@@ -368,8 +370,8 @@ START_TEST(clip_scaled_shows)
     ck_assert(everywhere(a.clipped && b.clipped && same_gradients(&right, &wrong)));
     ck_assert(everywhere(same_learned(&right, &wrong) == (_i == 0)));
     for (int64_t i = 0; i < right.print.shard.elements; i++) {
-        sum[0] += fabs((double)right.m[i]);
-        sum[1] += fabs((double)wrong.m[i]) * (_i == 0 ? 1 : 1024);
+        sum[0] += fabs((double)right.optimizer.all.m[i]);
+        sum[1] += fabs((double)wrong.optimizer.all.m[i]) * (_i == 0 ? 1 : 1024);
     }
     ck_assert_msg(everywhere(sum[0] > 0 && apart(sum[0], sum[1]) <= 1e-6), "%g and %g", sum[0],
                   sum[1]);

@@ -210,9 +210,12 @@ START_TEST(non_finite_gradient_is_skipped_by_all)
     ck_assert(everywhere(record.skipped && !record.clipped && record.nonfinite > 0));
     ck_assert(everywhere(record.nonfinite_in != NULL && strcmp(record.nonfinite_in, "wte") == 0));
     ck_assert(everywhere(same_weights(&t, &before)));
-    ck_assert(everywhere(same_shards(&t, t.master, &before, before.master, NULL)));
-    ck_assert(everywhere(same_shards(&t, t.m, &before, before.m, NULL)));
-    ck_assert(everywhere(same_shards(&t, t.v, &before, before.v, NULL)));
+    ck_assert(everywhere(
+        same_shards(&t, t.optimizer.all.master, &before, before.optimizer.all.master, NULL)));
+    ck_assert(
+        everywhere(same_shards(&t, t.optimizer.all.m, &before, before.optimizer.all.m, NULL)));
+    ck_assert(
+        everywhere(same_shards(&t, t.optimizer.all.v, &before, before.optimizer.all.v, NULL)));
     ck_assert(everywhere(t.progress.step == 2 && t.progress.updates == 1 && t.progress.skips == 1));
     ck_assert(everywhere(t.progress.tokens_seen == 2 * tokens));
 

@@ -391,7 +391,8 @@ static inline bool same_weights(const tt_trainer *a, const tt_trainer *b)
 static inline bool same_state(const tt_trainer *a, const tt_trainer *b)
 {
     return same_weights(a, b) && same_progress(a, b) && same_masters(a, b) &&
-           same_shards(a, a->m, b, b->m, NULL) && same_shards(a, a->v, b, b->v, NULL);
+           same_shards(a, a->optimizer.all.m, b, b->optimizer.all.m, NULL) &&
+           same_shards(a, a->optimizer.all.v, b, b->optimizer.all.v, NULL);
 }
 
 #endif

@@ -21,7 +21,9 @@ typedef enum tt_fault_kind {
                              loss scale; all ranks */
     TT_FAULT_SYNC_EVERY, /* sync_every: every micro-batch is reduced, not the last alone; all ranks */
     TT_FAULT_CRASH_AT,   /* crash_at=<point>: the rank dies by SIGKILL at a named point */
-    TT_FAULT_ENOSPC      /* enospc: the next checkpoint write fails as if the disk were full */
+    TT_FAULT_ENOSPC,     /* enospc: the next checkpoint write fails as if the disk were full */
+    TT_FAULT_OPTIMIZER_FILE /* optimizer_file: the update's next transfer of memory.optimizer_file
+                               fails */
 } tt_fault_kind;
 
 typedef struct tt_fault {

@@ -71,6 +71,7 @@ typedef struct tt_config {
         char recompute[TT_NAME];  /* none | selective | sqrt | block | auto:SIZE */
         int64_t recompute_blocks; /* of block, the first ones; 0 = all */
         bool pack_weights;
+        char optimizer_file[TT_PATH]; /* "": in memory */
     } memory;
     struct {
         int64_t bucket_mb;

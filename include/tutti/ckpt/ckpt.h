@@ -39,8 +39,8 @@
 typedef struct tt_form {
     const void *owner; /* borrowed; the functions' first argument */
     /* Elements at .. at + count - 1 of the owner, to floats and from them. */
-    void (*get)(const void *owner, int64_t at, int64_t count, float *out);
-    void (*put)(const void *owner, int64_t at, int64_t count, const float *in);
+    tt_code (*get)(const void *owner, int64_t at, int64_t count, float *out, tt_err *err);
+    tt_code (*put)(const void *owner, int64_t at, int64_t count, const float *in, tt_err *err);
 } tt_form;
 
 typedef struct tt_piece { /* elements [first, first+count) of the flattened tensor */

@@ -8,7 +8,7 @@
  * dumped of a weight is its master. In split and none the BF16 weights of the shard are part of the
  * state: between updates nothing else may write there (a gather writes only what others own).
  *
- * Memory: arrays of the trainer's optimizer arena and its weights. Reads and writes these; next:
+ * Memory: the trainer's optimizer (train/optimizer.h) and its weights. Reads and writes these; next:
  * train/state.h, train/step.c. */
 #ifndef TUTTI_TRAIN_MASTERS_H
 #define TUTTI_TRAIN_MASTERS_H
@@ -26,14 +26,9 @@
 tt_code tt_masters_resolve(const tt_config *config, tt_master_kind *kind, bool *stochastic,
                            tt_err *err);
 
-/* Bytes of an arena for so many elements. */
-size_t tt_masters_cost(tt_master_kind kind, int64_t elements);
-
-/* Takes them. */
-void tt_masters_place(tt_trainer *trainer, tt_arena *arena);
-
-/* What the kernel adamw is told of a segment in the update that is progress.updates. */
-tt_master tt_masters_of(const tt_trainer *trainer, const tt_segment *segment);
+/* What the kernel adamw is told of a segment within a window, in the update that is progress.updates. */
+tt_master tt_masters_of(const tt_trainer *trainer, const tt_window *window,
+                        const tt_segment *segment);
 
 /* Flat elements first .. first + count - 1 as far as they are in the shard: out[count] = masters; the
  * others are left alone. */
@@ -42,11 +37,16 @@ void tt_masters_get(const tt_trainer *trainer, int64_t first, int64_t count, flo
  * follow. */
 void tt_masters_put(const tt_trainer *trainer, int64_t first, int64_t count, const float *in);
 
-/* How many masters of the shard are infinite or NaN. */
+/* m or v likewise: what is TT_KEPT_M or TT_KEPT_V. */
+void tt_moments_get(const tt_trainer *trainer, tt_kept what, int64_t first, int64_t count,
+                    float *out);
+
+/* How many masters of the shard are infinite or NaN. What a file has lost counts as finite: who calls
+ * asks tt_optimizer_check too. */
 int64_t tt_masters_nonfinite(const tt_trainer *trainer);
 
-/* For the rows of a state table: `data` where masters lie as floats, else NULL and the form, which
- * counts flat elements; the trainer must stay where it is. */
-float *tt_masters_data(const tt_trainer *trainer, tt_form *form);
+/* For the rows of a state table: data[what] where an array lies in memory as floats, else NULL and
+ * form[what], which counts flat elements; the trainer must stay where it is. */
+void tt_masters_data(const tt_trainer *trainer, float *data[TT_KEPT], tt_form form[TT_KEPT]);
 
 #endif

@@ -26,7 +26,7 @@ typedef enum tt_component {
     TT_MEM_WIDE,        /* FP32 copies of the matrices that precision.fp32_ops moves up */
     TT_MEM_PACKED,      /* the matrices again, as the matmuls read them */
     TT_MEM_GRADIENTS,   /* FP32, or fixed point in exact mode, whole vector */
-    TT_MEM_OPTIMIZER,   /* masters, FP32 m and v of the rank's shard */
+    TT_MEM_OPTIMIZER,   /* masters, FP32 m and v of the rank's shard, or what they pass through */
     TT_MEM_ACTIVATIONS, /* of one micro-batch, and what backward needs */
     TT_MEM_WORKSPACE,   /* scratch of the kernels */
     TT_MEM_BATCH,       /* token, target and sample ids of one micro-batch */
@@ -36,14 +36,15 @@ typedef enum tt_component {
 extern const char *const tt_component_names[TT_MEM_COMPONENTS];
 
 /* 64-bit numbers that the ranks of a step agree on beside the vectors: sums before the update, then
- * maxima of times and memory (train/step.c). */
-enum { TT_STEP_SUMS = 2 * TT_EXACT_WORDS + 4, TT_STEP_MAXIMA = 3 };
+ * maxima of times, memory and what failed since (train/step.c). */
+enum { TT_STEP_SUMS = 2 * TT_EXACT_WORDS + 4, TT_STEP_MAXIMA = 4 };
 
 typedef struct tt_plan {
     size_t bytes[TT_MEM_COMPONENTS]; /* of this rank */
     size_t total;                    /* sum of bytes */
     size_t kept;                     /* of activations: what waits for backward */
     size_t libraries;                /* beside total: what no arena holds (train/libraries.c) */
+    size_t file_bytes;               /* on disk: memory.optimizer_file of this rank */
     int ranks, threads;
     int64_t parameters;      /* trained, without gaps */
     int64_t tokens_per_step; /* positions, S * T */

@@ -23,8 +23,8 @@ typedef struct tt_rows {
 } tt_rows;
 
 /* groups: names; data[g]: arrays laid out by local offsets, or NULL: that group's elements come and go
- * through `form` (may be NULL where there is none such), by their place in the flat vector. Free with
- * tt_rows_free. */
+ * through form[g] (form may be NULL where there is none such), by their place in the flat vector. Free
+ * with tt_rows_free. */
 tt_code tt_rows_make(tt_rows *rows, const tt_params *params, const tt_shard *shard,
                      const int64_t *local, int groups, const char *const *group, float *const *data,
                      const tt_form *form, tt_err *err);

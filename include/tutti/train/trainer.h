@@ -22,6 +22,7 @@
 #include "tutti/dist/world.h"
 #include "tutti/model/model.h"
 #include "tutti/optim/scaler.h"
+#include "tutti/train/optimizer.h"
 #include "tutti/train/plan.h"
 
 /* The scalars that influence the next step. */
@@ -49,17 +50,15 @@ typedef struct tt_trainer {
     tt_ctx ctx;
     size_t began; /* bytes resident before the arenas were opened */
     tt_arena arena[TT_MEM_COMPONENTS];
-    void *weights;       /* [N] act */
-    float *wide_weights; /* [params.wide] masters of matrices that FP32 operations read */
-    tt_ctx wide_ctx;     /* those operations run in it */
-    tt_wide wide;        /* what the model is told of them */
-    tt_grad gradient;    /* [N] un-normalised sum times seed; lost: [params.count] */
-    float seed;          /* of the last step's backward, from the loss scale (optim/scaler.h) */
-    tt_fixed point;      /* of fixed-point gradients, made anew for each seed */
-    float *master;       /* [shard.elements] precision.master fp32; else NULL */
-    uint16_t *low;       /* [shard.elements] split; else NULL */
-    float *m, *v;        /* [shard.elements] */
-    tt_segment *segment; /* [segments] owned: the shard, by optimizer group */
+    void *weights;          /* [N] act */
+    float *wide_weights;    /* [params.wide] masters of matrices that FP32 operations read */
+    tt_ctx wide_ctx;        /* those operations run in it */
+    tt_wide wide;           /* what the model is told of them */
+    tt_grad gradient;       /* [N] un-normalised sum times seed; lost: [params.count] */
+    float seed;             /* of the last step's backward, from the loss scale (optim/scaler.h) */
+    tt_fixed point;         /* of fixed-point gradients, made anew for each seed */
+    tt_optimizer optimizer; /* owned: masters, m and v of the shard */
+    tt_segment *segment;    /* [segments] owned: the shard, by optimizer group */
     int segments;
     tt_tokens *train_tokens, *valid_tokens; /* owned; valid_tokens NULL: no evaluation */
     tt_sampler sampler, valid_sampler;
