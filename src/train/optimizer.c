@@ -8,7 +8,7 @@
 
 /* Elements of a chunk: few enough that the slots cost little, enough that a disk is not kept waiting. A
  * small shard has small chunks, so that there are more of them than slots. */
-enum { MOST = 1 << 18, LEAST = TT_SCRATCH_UNIT / sizeof(uint16_t), CHUNKS = 16, SLOTS = 6 };
+enum { MOST = 1 << 19, LEAST = TT_SCRATCH_UNIT / sizeof(uint16_t), CHUNKS = 16, SLOTS = 5 };
 
 static void element_bytes(tt_master_kind kind, size_t bytes[TT_KEPT])
 {
