@@ -7,8 +7,8 @@
  *     write, read   a file of the same size, in transfers of the same size, one after another
  *
  * One trainer has both: a view of it keeps masters, m and v elsewhere. Rounds take all five in turn, so
- * that a machine that slows down does it to all. The gradient is 0, which takes the kernel as long as any
- * other. Times are those of the slowest rank. */
+ * that a machine that slows down does it to all. The gradient is 0, which takes the kernel as long as
+ * any other. Times are those of the slowest rank. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -48,6 +48,16 @@ else
     check "bench gemm: one thread" grep -q '"threads": 1,' "$work/out"
 fi
 
+# --- optimizer_file ---
+alone bench optimizer_file "${small[@]}" --repeat 2 --json
+check "bench optimizer_file" test "$code" = 0
+json "bench optimizer_file is JSON" "$work/out"
+every "bench optimizer_file: the rows" row memory file transfer write read
+holds "bench optimizer_file: numbers" 'v["ms"] > 0 && v["mb_s"] > 0 && v["file_mb"] > 0'
+run 2 bench optimizer_file "${small[@]}" --repeat 1 "memory.optimizer_file=$work/state"
+said "bench optimizer_file: a table" '^read .* times as long as in memory, .* MB/s of disk'
+equal "bench optimizer_file: nothing is left" "" "$(find "$work" -name 'state*')"
+
 # --- attention ---
 alone bench attention "${small[@]}" --repeat 1 --json
 check "bench attention" test "$code" = 0

@@ -1,6 +1,6 @@
 /* mpi_optimizer_file.c: masters, m and v in a file change where they are and nothing else: not a bit of
- * what is learned, whatever the split, and not what a checkpoint is. A disk that fails ends the run on all
- * ranks in the same step. */
+ * what is learned, whatever the split, and not what a checkpoint is. A disk that fails ends the run on
+ * all ranks in the same step. */
 #define TT_MPI_TEST
 #include "tutti/train/digests.h"
 
@@ -158,8 +158,8 @@ START_TEST(a_place_that_cannot_be)
 }
 END_TEST
 
-/* The last rank's disk fails: in the update, before the next step, or before a save. All ranks stop with its
- * sentence, and nothing is saved. */
+/* The last rank's disk fails: in the update, before the next step, a save or digests. All ranks stop
+ * with its sentence, and nothing is saved. */
 START_TEST(a_disk_that_fails)
 {
     enum { IN_UPDATE, BEFORE_STEP, BEFORE_SAVE, BEFORE_DIGEST };

@@ -53,8 +53,8 @@ tt_code tt_chunks_check(tt_chunks *chunks, tt_err *err);
 
 /* Advice, which returns at once: these parts (a set of bits) of a chunk will be wanted. */
 void tt_chunks_want(tt_chunks *chunks, int64_t chunk, unsigned parts);
-/* Waits until they are there: address of the chunk's first part, the others after it; NULL: a transfer has
- * failed. The chunk stays until it is released. A thread holds one chunk at a time. */
+/* Waits until they are there: address of the chunk's first part, the others after it; NULL: a transfer
+ * has failed. The chunk stays until it is released. A thread holds one chunk at a time. */
 unsigned char *tt_chunks_hold(tt_chunks *chunks, int64_t chunk, unsigned parts);
 /* changed: which parts were written to. next: the chunk that will be wanted in its slot, of all parts;
  * -1: none is known. */
