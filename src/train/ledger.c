@@ -119,8 +119,8 @@ static void memory_text(const tt_ledger *ledger, tt_text *out)
     row_text(ledger, out, "workspace", group[TT_GROUP_WORKSPACE],
              "scratch of %d thread%s; the batch %s", plan->threads, plan->threads == 1 ? "" : "s",
              size);
-    row_text(ledger, out, "libraries", group[TT_GROUP_LIBRARIES], "%s",
-             group[TT_GROUP_LIBRARIES] > 0 ? "" : "not planned: they come on top");
+    row_text(ledger, out, "libraries", group[TT_GROUP_LIBRARIES],
+             "MPI, HDF5, OpenBLAS, the program; an estimate");
     row_text(ledger, out, "total", group[TT_GROUP_TOTAL], "%d rank%s on a node, %d in all",
              ledger->node_ranks, ledger->node_ranks == 1 ? "" : "s", plan->ranks);
     tt_text_add(out, "\n");
