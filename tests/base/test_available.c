@@ -111,23 +111,24 @@ START_TEST(long_paths_are_not_found)
 }
 END_TEST
 
+/* Of two limits that nobody reaches the larger leaves more, by as much. */
 START_TEST(limits_of_the_process)
 {
+    const rlim_t far = (rlim_t)1 << 50;
+    const size_t more = (size_t)1 << 30, noise = (size_t)16 << 20;
     struct rlimit before, low;
     ck_assert_int_eq(getrlimit(RLIMIT_DATA, &before), 0);
-    low = before;
-    low.rlim_cur = (rlim_t)1 << 40;
-    if (before.rlim_cur == RLIM_INFINITY) {
-        ck_assert_int_eq(setrlimit(RLIMIT_DATA, &low), 0);
-    }
-    const size_t left = tt_memory_allowed();
-    ck_assert_uint_lt(left, (size_t)1 << 40);
-    ck_assert_uint_gt(left, 0);
-    low.rlim_cur = 0;
+    low = (struct rlimit){.rlim_cur = far, .rlim_max = before.rlim_max};
     ck_assert_int_eq(setrlimit(RLIMIT_DATA, &low), 0);
-    const size_t none = tt_memory_allowed();
+    const size_t less = tt_memory_allowed();
+    low.rlim_cur += more;
+    ck_assert_int_eq(setrlimit(RLIMIT_DATA, &low), 0);
+    const size_t left = tt_memory_allowed();
     ck_assert_int_eq(setrlimit(RLIMIT_DATA, &before), 0);
-    ck_assert_uint_eq(none, 0);
+    ck_assert_uint_gt(less, 0);
+    ck_assert_uint_lt(less, far); /* some is used already */
+    ck_assert_uint_gt(left, less + more - noise);
+    ck_assert_uint_lt(left, less + more + noise);
 }
 END_TEST
 

@@ -144,9 +144,11 @@ START_TEST(test_resident)
     tt_touch(first, 0, threads);
     tt_touch(first, 3 * BIG - TT_REDZONE, threads);
     ck_assert_uint_eq(tt_arena_resident(&arena), 3 * BIG);
+    int changed = 0;
     for (int i = 0; i < 3 * BIG - TT_REDZONE; i++) {
-        ck_assert_int_eq(first[i], i == BIG + 5 ? 7 : 0);
+        changed += first[i] != (i == BIG + 5 ? 7 : 0);
     }
+    ck_assert_int_eq(changed, 0);
     tt_arena_take(&arena, BIG - TT_REDZONE);
     ck_assert_uint_eq(tt_arena_resident(&arena), 3 * BIG);
     tt_arena_touch(&arena, threads);
