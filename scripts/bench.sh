@@ -4,7 +4,8 @@
 #   scripts/bench.sh [FOLDER] [--repeat N] [--step-repeat N] [--only NAME] [key=value ...]
 #
 # Writes FOLDER/bench.md (default: build) and what it was made from, the JSON lines of each benchmark,
-# FOLDER/bench/NAME.jsonl: peak, gemm, attention, step, exact (normal and exact mode in turn), formats (a
+# FOLDER/bench/NAME.jsonl: peak, gemm, attention, step, exact (normal and exact mode in turn),
+# recompute (each choice in turn), formats (a
 # step of one sequence in every format, in turn), small (a small model on 2 ranks), allreduce (2 ranks). Keys
 # change the model of all but `small`; default GPT-2 124M, micro-batches of 4.
 # --only NAME measures that one anew and takes the others as they lie there. TUTTI_BIN is the program,
@@ -26,7 +27,7 @@ while (($# > 0)); do
         ;;
     --only)
         only=${2:-}
-        [[ $only =~ ^(peak|gemm|attention|step|exact|formats|small|allreduce)$ ]] ||
+        [[ $only =~ ^(peak|gemm|attention|step|exact|recompute|formats|small|allreduce)$ ]] ||
             { echo "bench.sh: --only needs the name of a benchmark; see --help" >&2; exit 2; }
         shift
         ;;
@@ -160,6 +161,9 @@ page() {
     printf '## The same step in exact mode\n\nSteps of both modes in turn, in the same memory; the ratio is the median of those of a round.\n\n'
     table exact exact_ms normal_ms:'normal ms' exact_ms:'exact ms' exact_over_normal:'exact over normal' rounds \
         ranks threads normal_planned_mb:'normal, planned MiB' exact_planned_mb:'exact, planned MiB'
+    printf '## A step of one sequence with each memory.recompute\n\nIn turn, in the same memory; the ratio is the median of those of a round.\n\n'
+    table recompute recompute recompute ms over_none:'times none' flops_over_none:'FLOPs, times none' \
+        activations_mb:'activations MiB' kept_mb:'kept MiB' planned_mb:'planned MiB'
     printf '## A step of one sequence in every format\n\nIn turn; times BF16 is the median of the ratios within a round.\n\n'
     printf '| compute | ms | times BF16 | resident MiB | planned MiB |\n|---|---|---|---|---|\n'
     sed 's/ / | /g; s/.*/| & |/' "$lines/formats.txt"
@@ -176,6 +180,7 @@ measure gemm "$tutti" bench gemm --repeat "$repeat" --json "${keys[@]}"
 measure attention "$tutti" bench attention --repeat "$repeat" --json "${keys[@]}"
 measure step "$tutti" bench step --repeat "$step_repeat" --json "${keys[@]}"
 measure exact "$tutti" bench exact --repeat $((step_repeat + 2)) --json "${keys[@]}"
+measure recompute "$tutti" bench recompute batch.micro=1 --repeat $((step_repeat + 2)) --json "${keys[@]}"
 measure formats formats
 measure small scripts/run.sh -n 2 -t 600 "$tutti" bench step model.layers=4 model.heads=4 model.channels=128 \
     model.context=256 model.vocab=257 batch.accumulate=2 --repeat "$repeat" --json

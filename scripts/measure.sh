@@ -59,6 +59,8 @@ table() {
     row "of that step, outside matmul and attention" "$(share step outside_matmul_and_attention)"
     row "exact mode beside normal, the same step in turn" \
         "$(value exact exact_over_normal) times as long (half of the rounds between $(value exact lower_quartile) and $(value exact upper_quartile)); $(value exact exact_planned_mb) MiB planned, not $(value exact normal_planned_mb)"
+    row "a step of one sequence with memory.recompute, in turn, times none's" \
+        "$(for choice in selective sqrt block; do printf '%s %s, ' $choice "$(value recompute over_none "\"$choice\"")"; done | sed 's/, $//')"
     row "a step of one sequence in other formats, in turn, times BF16's" \
         "$(awk '$1 != "bf16" { printf "%s%s %s", sep, toupper($1), $3; sep = ", " }' build/bench/formats.txt)"
     row "step of a 4-block, 128-channel byte model, 2 ranks of 1 thread" \

@@ -72,17 +72,16 @@ static void optimizer_text(const tt_ledger *ledger, tt_text *out)
     if (p->shard.elements < p->params.total) {
         snprintf(part, sizeof part, " of %lld", (long long)p->params.total);
     }
-    if (p->plan.file_bytes == 0) {
+    const bool in_file = p->plan.file_bytes > 0;
+    if (in_file) {
         row_text(ledger, out, "optimizer", p->plan.bytes[TT_MEM_OPTIMIZER],
-                 "%lld%s x %d bytes (%s)", (long long)p->shard.elements, part,
-                 kinds[p->master].bytes, kinds[p->master].of);
-        return;
+                 "on its way between the disk and the update");
     }
-    char size[32];
-    tt_human_bytes((double)p->plan.file_bytes, size);
-    row_text(ledger, out, "optimizer", p->plan.bytes[TT_MEM_OPTIMIZER],
-             "what is on its way; on disk %s a rank, %lld%s x %d bytes (%s)", size,
-             (long long)p->shard.elements, part, kinds[p->master].bytes, kinds[p->master].of);
+    row_text(ledger, out, in_file ? "  on disk" : "optimizer",
+             in_file ? p->plan.file_bytes : p->plan.bytes[TT_MEM_OPTIMIZER],
+             "%lld%s x %d bytes (%s)%s%s%s", (long long)p->shard.elements, part,
+             kinds[p->master].bytes, kinds[p->master].of, in_file ? ", in " : "",
+             p->config.memory.optimizer_file, in_file ? ".RANK" : "");
 }
 
 static void memory_text(const tt_ledger *ledger, tt_text *out)

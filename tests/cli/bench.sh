@@ -97,6 +97,22 @@ holds "bench exact: numbers" 'v["rounds"] == 2 && v["normal_ms"] > 0 && v["exact
 alone bench exact "${small[@]}" --repeat 1
 said "bench exact: a sentence" 'exact takes [0-9.]* times as long'
 
+# --- recompute ---
+alone bench recompute "${small[@]}" model.layers=4 --repeat 2 --json
+check "bench recompute" test "$code" = 0
+json "bench recompute is JSON" "$work/out"
+equal "bench recompute: a line a choice" "none selective sqrt block" \
+    "$(sed -n 's/^{"recompute": "\([a-z]*\)".*/\1/p' "$work/out" | tr '\n' ' ' | sed 's/ $//')"
+awk '
+    function get(key) { match($0, "\"" key "\": [^,}]*"); return substr($0, RSTART + length(key) + 4) + 0 }
+    { if (get("ms") <= 0 || get("over_none") <= 0 || get("kept_mb") <= 0) bad = 1 }
+    NR == 1 { if (get("over_none") != 1 || get("flops_over_none") != 1) bad = 1; none = get("kept_mb") }
+    NR == 4 { if (get("flops_over_none") <= 1.05 || get("kept_mb") >= none / 2) bad = 1 }
+    END { exit bad }' "$work/out"
+verdict "bench recompute: numbers" $? "$(tr '\n' '|' <"$work/out")"
+alone bench recompute "${small[@]}" --repeat 1
+said "bench recompute: a table" '^block .* [0-9.]* to [0-9.]* '
+
 # --- allreduce ---
 run 2 bench allreduce --repeat 1 --json
 check "bench allreduce" test "$code" = 0
@@ -112,6 +128,7 @@ wrong() {
 }
 wrong "bench of nothing" "measures peak" --json
 wrong "unknown bench" "nothing" nothing
+wrong "recompute, but one" "measures all of them" recompute memory.recompute=block
 wrong "unknown flag" "--fast" gemm --fast
 wrong "no repeats" "--repeat" gemm --repeat 0
 wrong "repeats of words" "'often'" gemm --repeat often

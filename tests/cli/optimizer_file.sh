@@ -24,7 +24,7 @@ equal "nothing is left" 0 "$(left)"
 check "metrics.jsonl says what is on disk" grep -q '"optimizer_file_bytes": [1-9]' "$work/file1/metrics.jsonl"
 check "and what is not" grep -q '"optimizer_file_bytes": 0,' "$work/memory/metrics.jsonl"
 alone plan "$work/tiny.yaml" "${keys[@]}" "$file" --ranks 2
-said "the plan says it" 'optimizer_file .*KiB *(.*/disk/state.RANK: masters, m, v)'
+said "the plan says it" '^    on disk .*MiB .* x 12 bytes (master 4, m 4, v 4), in .*/disk/state.RANK$'
 
 # --- disks that disappoint ---
 train 2 nowhere "memory.optimizer_file=$work/none/state"
