@@ -84,9 +84,7 @@ measured() {
         <<<"$line" | grep . || fail 1 "$1, micro $2, $3: the run says nothing of its memory"
 }
 
-find src include -name '*.c' -o -name '*.h' | head -n 40 >"$work/list"
-mapfile -t text <"$work/list"
-"$tutti" data build --out "$work/tokens.h5" "${text[@]}" >"$work/log" 2>&1 || fail 1 "$(tail -n 1 "$work/log")"
+"$tutti" data build --out "$work/tokens.h5" src include >"$work/log" 2>&1 || fail 1 "$(tail -n 1 "$work/log")"
 cat >"$work/memory.yaml" <<YAML
 data: {train: $work/tokens.h5}
 optim: {lr: 1e-4}

@@ -152,7 +152,7 @@ static tt_code allocate(tt_trainer *t, tt_err *err)
         t->gradient = (tt_grad){.sum = gradient};
     }
     TT_TRY(open_optimizer(t, err));
-    const size_t scratch = p->plan.bytes[TT_MEM_WORKSPACE];
+    const size_t scratch = p->plan.bytes[TT_MEM_WORKSPACE] - TT_REDZONE; /* one piece, all of it */
     t->ctx = tt_kernels_ctx(&p->ops, &p->guarded, p->plan.threads,
                             tt_arena_take(&t->arena[TT_MEM_WORKSPACE], scratch), scratch);
     t->wide_weights =

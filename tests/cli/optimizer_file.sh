@@ -24,7 +24,7 @@ equal "nothing is left" 0 "$(left)"
 check "metrics.jsonl says what is on disk" grep -q '"optimizer_file_bytes": [1-9]' "$work/file1/metrics.jsonl"
 check "and what is not" grep -q '"optimizer_file_bytes": 0,' "$work/memory/metrics.jsonl"
 alone plan "$work/tiny.yaml" "${keys[@]}" "$file" --ranks 2
-said "the plan says it" '^    on disk .*MiB .* x 12 bytes (master 4, m 4, v 4), in .*/disk/state.RANK$'
+said "the plan says it" '^    on disk .*[KM]iB .* x 12 bytes (master 4, m 4, v 4), in .*/disk/state.RANK$'
 
 # --- disks that disappoint ---
 train 2 nowhere "memory.optimizer_file=$work/none/state"
@@ -94,7 +94,7 @@ else
     verdict "a large model" "$code"
     most=$(($(cat "$work/peak") + 64 * 1024)) # masters, m and v are 366 MiB
     limited -v $most "run.dir=$work/too-large"
-    refused "it does not fit" 1 "of memory for optimizer: Cannot allocate memory"
+    failed "it does not fit" 1 "of memory for optimizer: Cannot allocate memory"
     limited -v $most "run.dir=$work/fits" "$file"
     verdict "with the file it does" "$code"
     equal "the same weights as without a limit" "$(digest large)" "$(digest fits)"

@@ -5,7 +5,7 @@
 source "$(dirname "$0")/lib.sh"
 prepare
 
-deep=(model.layers=5 model.dropout=0.2 run.steps=4 batch.sequences=4 batch.micro=2 batch.accumulate=0)
+deep=(precision.compute=bf16 model.layers=5 model.dropout=0.2 run.steps=4 batch.sequences=4 batch.micro=2 batch.accumulate=0)
 
 # --- the same bits, without exact mode too ---
 for compute in bf16 fp32 fp8; do
@@ -17,7 +17,7 @@ for compute in bf16 fp32 fp8; do
             "$(checkpoint "$choice-$compute" 4)"
     done
 done
-trained "the first two blocks" 1 two-blocks "${deep[@]}" memory.recompute=block memory.recompute_blocks=2
+trained "the first two blocks" 2 two-blocks "${deep[@]}" memory.recompute=block memory.recompute_blocks=2
 same_state "two blocks: the same to the bit" "$(checkpoint none-bf16 4)" "$(checkpoint two-blocks 4)"
 trained "half the way with none" 2 changed "${deep[@]}" run.steps=2 optim.schedule=constant
 trained "the rest with block" 2 changed "${deep[@]}" optim.schedule=constant memory.recompute=block

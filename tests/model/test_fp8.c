@@ -157,8 +157,10 @@ START_TEST(half_is_kept)
     const size_t stats = L * (2 + 2 + 2) * M * sizeof(float);
     const size_t last = row * 2; /* the stream at the end, which BF16 has a copy of */
     const size_t exponents = L * 8 * TT_ALIGN;
-    ck_assert_uint_eq(bf16 - stats - last, L * 16 * row * 2);
-    ck_assert_uint_eq(kept - stats - exponents, L * 16 * row);
+    const size_t bf16_zones = (L * (8 + 3) + 1) * TT_REDZONE; /* behind slots and statistics */
+    const size_t kept_zones = L * (8 + 8 + 3) * TT_REDZONE;
+    ck_assert_uint_eq(bf16 - stats - last - bf16_zones, L * 16 * row * 2);
+    ck_assert_uint_eq(kept - stats - exponents - kept_zones, L * 16 * row);
 }
 END_TEST
 
