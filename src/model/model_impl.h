@@ -182,8 +182,8 @@ bool tt_slot_rounded(tt_slot slot, const tt_fp8 *fp8);
 int64_t tt_slot_width(const tt_shape *shape, tt_slot slot);
 int64_t tt_buffer_width(const tt_shape *shape, tt_buffer buffer);
 
-/* Once, when memory and packed matrices have their places: the team touches them, and between copies there
- * are red zones. */
+/* Once, when memory and packed matrices have their places: the team touches them, and between copies
+ * there are red zones. */
 void tt_model_settle(const tt_model *model);
 
 /* The matrix that an application's matmuls read; NULL: they read none. */
