@@ -40,13 +40,11 @@ typedef struct tt_bench_row {
     bool steps; /* whole ones, in which every operation has its format */
 } tt_bench_row;
 
-static const tt_bench_row rows[] = {{"peak", tt_bench_peak, false},
-                                    {"gemm", tt_bench_gemm, false},
-                                    {"attention", tt_bench_attention, false},
-                                    {"step", tt_bench_step, true},
-                                    {"exact", tt_bench_exact, true},
-                                    {"allreduce", tt_bench_allreduce, false},
-                                    {"optimizer_file", tt_bench_optimizer_file, true}};
+static const tt_bench_row rows[] = {
+    {"peak", tt_bench_peak, false},           {"gemm", tt_bench_gemm, false},
+    {"attention", tt_bench_attention, false}, {"step", tt_bench_step, true},
+    {"exact", tt_bench_exact, true},          {"recompute", tt_bench_recompute, true},
+    {"allreduce", tt_bench_allreduce, false}, {"optimizer_file", tt_bench_optimizer_file, true}};
 enum { ROWS = sizeof rows / sizeof rows[0] };
 
 /* GPT-2 124M unless the arguments say otherwise. */
