@@ -158,7 +158,7 @@ static void choices_text(const tt_ledger *ledger, tt_text *out)
     if (price->rounds > 0) {
         tt_text_add(out,
                     "  times by the speed of the kernels now: %d thread%s, %lld tokens at once, "
-                    "median of %lld; without what ranks wait\n",
+                    "median of %lld; without waiting for ranks or disks\n",
                     ledger->print->plan.threads, ledger->print->plan.threads == 1 ? "" : "s",
                     (long long)price->rows, (long long)price->rounds);
     }

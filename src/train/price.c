@@ -58,6 +58,7 @@ static tt_config small_config(const tt_blueprint *print)
     c.model.layers = 1;
     strcpy(c.memory.recompute, tt_recompute_names[TT_RECOMPUTE_NONE]);
     c.memory.recompute_blocks = 0;
+    c.memory.optimizer_file[0] = '\0';
     c.model.context = tt_min(s->T, rows);
     c.model.vocab = tt_min(s->V, VOCAB);
     c.batch.micro = tt_max(1, tt_min(print->split.micro, rows / c.model.context));

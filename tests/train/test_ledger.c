@@ -303,6 +303,7 @@ static const struct {
               {{"precision.compute", "precision.master", "precision.rounding"},
                {"bf16", "none", "stochastic"}},
               {{"precision.compute", "precision.fp32_ops"}, {"bf16", "[head, fc]"}},
+              {{"memory.optimizer_file"}, {"nowhere/file"}}, /* it is not opened */
               {{"run.exact", "model.dropout", "memory.pack_weights"}, {"true", "0.1", "false"}}};
 enum { PRICED = sizeof priced / sizeof *priced };
 

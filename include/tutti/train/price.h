@@ -3,7 +3,8 @@
  * One block of the model, with the configuration's widths, format and threads, is run on a few hundred
  * rows and part of its vocabulary; a step is so many blocks, so many tokens, and one update. Attention,
  * whose cost grows with the square of the context, is measured at two lengths where the context is
- * longer than the rows. What ranks wait for each other is not in it.
+ * longer than the rows. What a rank waits for others, or for a disk (memory.optimizer_file), is not
+ * in it.
  *
  * Memory: an arena of its own while it measures, a block's worth. Reads a blueprint; next:
  * train/ledger.h. */
