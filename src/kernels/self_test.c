@@ -9,6 +9,9 @@
 #include <string.h>
 
 #include "kernels/kernels_impl.h"
+#include "tutti/base/memory.h"
+#include "tutti/base/narrow.h"
+#include "tutti/base/text.h"
 
 enum { MOST = 96 }; /* no extent of a shape exceeds it */
 
@@ -26,6 +29,23 @@ static void scatter(float *x, int64_t n, float phase)
     for (int64_t i = 0; i < n; i++) {
         x[i] = sinf((float)(i % 977) * 1.7f + phase);
     }
+}
+
+/* OpenBLAS maps a buffer of 128 MiB for each thread that multiplies, and when it is refused one it tries
+ * again for ever. So it is asked for no product unless there is room for all. */
+static tt_code check_room(int threads, tt_err *err)
+{
+    const size_t buffer = (size_t)136 << 20, room = tt_memory_allowed();
+    char left[32];
+    if (room / buffer >= tt_size(threads)) {
+        return TT_OK;
+    }
+    tt_human_bytes((double)room, left);
+    return tt_fail(err, TT_EWORLD,
+                   "OpenBLAS maps 128 MiB for each of %d thread%s, and the limits of this process "
+                   "(ulimit -v, -d) leave %s; raise them, or use TUTTI_ISA=ref or another "
+                   "precision.compute",
+                   threads, threads == 1 ? "" : "s", left);
 }
 
 static tt_code compare(const char *op, const buffers *b, int64_t n, const int64_t *shape,
@@ -75,6 +95,7 @@ tt_code tt_kernels_self_test(tt_ctx *ctx, tt_err *err)
 {
     tt_code rc = TT_OK;
     buffers b = {0};
+    void *room = NULL;
     tt_ctx own = *ctx;
     own.workspace = NULL;
     if (ctx->full != NULL) { /* of a wide table: what multiplies inside */
@@ -85,9 +106,10 @@ tt_code tt_kernels_self_test(tt_ctx *ctx, tt_err *err)
     if (strcmp(own.ops->from[TT_OP_gemm_nt], tt_table_openblas_fp32.isa) != 0) {
         return TT_OK;
     }
+    TT_TRY(check_room(own.threads, err));
     const tt_extents extents = {MOST, MOST, MOST, MOST, MOST, 1, MOST, false};
     own.workspace_bytes = tt_kernels_workspace(own.ops, own.base, &extents, own.threads);
-    void *room = tt_alloc(tt_count(own.workspace_bytes + TT_ALIGN), 1, err);
+    room = tt_alloc(tt_count(own.workspace_bytes + TT_ALIGN), 1, err);
     float **arrays[] = {&b.x, &b.w, &b.dy, &b.result, &b.expected};
     for (int i = 0; i < (int)(sizeof arrays / sizeof arrays[0]); i++) {
         *arrays[i] = room != NULL ? tt_alloc(MOST * MOST, sizeof(float), err) : NULL;

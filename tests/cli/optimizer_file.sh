@@ -98,5 +98,9 @@ else
     limited -v $most "run.dir=$work/fits" "$file"
     verdict "with the file it does" "$code"
     equal "the same weights as without a limit" "$(digest large)" "$(digest fits)"
+    # What OpenBLAS is refused it asks for without end.
+    code=0 && bash -c 'ulimit -v "$1" && shift && exec "$@"' limited $(($(cat "$work/peak") - 64 * 1024)) timeout -k 1 "$limit" \
+        "$release" train "$work/tiny.yaml" "run.dir=$work/blas" precision.compute=fp32 run.threads=8 >"$work/out" 2>"$work/err" || code=$?
+    failed "no room for OpenBLAS" 1 "OpenBLAS maps 128 MiB for each of 8 threads"
 fi
 equal "nothing is left at the end" 0 "$(left)"
