@@ -115,7 +115,7 @@ tt_code tt_bench_recompute(tt_bench *bench, tt_err *err)
     TT_TRY(measure(&trainer, n, ms, ratio, err));
     if (!bench->json) {
         tt_text_add(&bench->out, "%-10s %10s %8s  %14s %8s %10s %10s %10s\n", "recompute", "ms",
-                    "of none", "quartiles", "FLOPs", "act. MiB", "kept MiB", "total MiB");
+                    "x none", "quartiles", "FLOPs", "act. MiB", "kept MiB", "total MiB");
     }
     const tt_blueprint *print = &trainer.print;
     for (int kind = 0; kind < KINDS; kind++) {
@@ -123,11 +123,14 @@ tt_code tt_bench_recompute(tt_bench *bench, tt_err *err)
     }
     if (!bench->json) {
         tt_text_add(&bench->out,
-                    "\n%lld rounds, %d ranks of %d threads, %lld blocks, micro %lld, %lld tokens a "
+                    "\n%lld rounds, of which the medians; %d rank%s of %d thread%s, %lld blocks, "
+                    "micro %lld, %lld tokens a "
                     "step, %s, %s; memory as planned, a rank\n",
-                    (long long)n, print->plan.ranks, print->plan.threads, (long long)print->shape.L,
-                    (long long)print->split.micro, (long long)print->plan.tokens_per_step,
-                    print->ops.isa, print->config.precision.compute);
+                    (long long)n, print->plan.ranks, print->plan.ranks == 1 ? "" : "s",
+                    print->plan.threads, print->plan.threads == 1 ? "" : "s",
+                    (long long)print->shape.L, (long long)print->split.micro,
+                    (long long)print->plan.tokens_per_step, print->ops.isa,
+                    print->config.precision.compute);
     }
 out:
     tt_trainer_close(&trainer);

@@ -127,11 +127,28 @@ static void memory_text(const tt_ledger *ledger, tt_text *out)
 
 /* ---- the ways to recompute ---- */
 
+/* Where sizes are compared with a limit, a tenth of a GiB is too coarse. */
+static void fine_bytes(size_t bytes, char out[32])
+{
+    snprintf(out, 32, "%.1f MiB", (double)bytes / 1048576.0);
+}
+
+static void duration(double seconds, char out[32])
+{
+    if (seconds < 120) {
+        snprintf(out, 32, "%.3g s", seconds);
+    } else if (seconds < 7200) {
+        snprintf(out, 32, "%.1f min", seconds / 60);
+    } else {
+        snprintf(out, 32, "%.1f h", seconds / 3600);
+    }
+}
+
 static void choices_text(const tt_ledger *ledger, tt_text *out)
 {
     const tt_price *price = &ledger->price;
     char size[32], total[32];
-    tt_human_bytes((double)ledger->limit, size);
+    fine_bytes(ledger->limit, size);
     tt_text_add(out, "In %s a rank, micro-batches of %lld sequence%s\n", size,
                 (long long)ledger->print->split.micro, ledger->print->split.micro == 1 ? "" : "s");
     tt_text_add(out, "  %-14s %12s %12s %6s %14s", "recompute", "activations", "total", "fits",
@@ -140,8 +157,8 @@ static void choices_text(const tt_ledger *ledger, tt_text *out)
     for (int i = 0; i < ledger->choices; i++) {
         const tt_choice *c = &ledger->choice[i];
         char largest[32] = "none fits";
-        tt_human_bytes((double)c->bytes[TT_GROUP_ACTIVATIONS], size);
-        tt_human_bytes((double)c->bytes[TT_GROUP_TOTAL], total);
+        fine_bytes(c->bytes[TT_GROUP_ACTIVATIONS], size);
+        fine_bytes(c->bytes[TT_GROUP_TOTAL], total);
         if (c->largest > 0) {
             snprintf(largest, sizeof largest, "%lld%s", (long long)c->largest,
                      c->largest == TT_LARGEST_MICRO ? " and on" : "");
@@ -149,7 +166,8 @@ static void choices_text(const tt_ledger *ledger, tt_text *out)
         tt_text_add(out, "  %-14s %12s %12s %6s %14s", c->name, size, total, c->fits ? "yes" : "no",
                     largest);
         if (price->rounds > 0 && i == 0) {
-            tt_text_add(out, "   %.4g s", price->step);
+            duration(price->step, size);
+            tt_text_add(out, "   %s", size);
         } else if (price->rounds > 0) {
             tt_text_add(out, "   %+.1f %%", 100 * c->slower);
         }
@@ -157,7 +175,8 @@ static void choices_text(const tt_ledger *ledger, tt_text *out)
     }
     if (price->rounds > 0) {
         tt_text_add(out,
-                    "  times by the speed of the kernels now: %d thread%s, %lld tokens at once, "
+                    "  largest micro: of any batch.sequences; times by the speed of the kernels "
+                    "now: %d thread%s, %lld tokens at once, "
                     "median of %lld; without waiting for ranks or disks\n",
                     ledger->print->plan.threads, ledger->print->plan.threads == 1 ? "" : "s",
                     (long long)price->rows, (long long)price->rounds);

@@ -159,7 +159,7 @@ static void greet(const tt_metrics *metrics, const tt_trainer *t)
     const tt_plan *plan = &t->print.plan;
     const tt_split *split = &t->print.split;
     char total[32];
-    tt_human_bytes((double)plan->total, total);
+    tt_human_bytes((double)(plan->total + plan->libraries), total);
     tt_info(metrics->log,
             "tutti %s: %lld parameters, %s on %s, %d rank%s x %d thread%s, %.0f GFLOP/s peak",
             TUTTI_VERSION, (long long)plan->parameters, t->print.config.precision.compute,

@@ -98,7 +98,6 @@ static tt_code choose_recompute(tt_blueprint *p, size_t room, int ranks, tt_err 
     const int64_t L = p->shape.L;
     const bool fp8 = p->fp8.sites > 0;
     size_t least = SIZE_MAX;
-    char want[32];
     tt_shard first = {0};
     TT_TRY(tt_shard_make(&first, &p->buckets, tt_int(p->config.memory.zero), 0, ranks, err));
     /* From the cheapest in time on. What is computed again grows from each to the next, except that sqrt
@@ -120,12 +119,12 @@ static tt_code choose_recompute(tt_blueprint *p, size_t room, int ranks, tt_err 
             goto out;
         }
     }
-    tt_human_bytes((double)least, want);
-    rc = tt_fail(
-        err, TT_EUSER,
-        "memory.recompute: %s: a rank takes %s at least, with everything that can be "
-        "computed again; a smaller batch.micro, or more ranks with memory.zero 1, need less",
-        p->config.memory.recompute, want);
+    rc =
+        tt_fail(err, TT_EUSER,
+                "memory.recompute: %s: a rank takes %.1f MiB at least, with everything that can be "
+                "computed again; a smaller batch.micro, memory.optimizer_file, precision.master "
+                "split, memory.pack_weights false, or more ranks with memory.zero 1, need less",
+                p->config.memory.recompute, (double)least / 1048576.0);
 out:
     tt_shard_free(&first);
     return rc;
@@ -142,7 +141,13 @@ static tt_code resolve_recompute(tt_blueprint *p, int ranks, tt_err *err)
             "memory.recompute_blocks: %lld goes with memory.recompute block, but that is %s",
             (long long)p->config.memory.recompute_blocks, chosen);
     }
+    if (p->config.memory.recompute_blocks > p->shape.L) {
+        return tt_fail(err, TT_EUSER,
+                       "memory.recompute_blocks: %lld is more than model.layers, which is %lld",
+                       (long long)p->config.memory.recompute_blocks, (long long)p->shape.L);
+    }
     if (size != NULL && tt_parse_bytes(size, &room)) {
+        p->asked = tt_size(room);
         return choose_recompute(p, tt_size(room), ranks, err);
     }
     tt_recompute_kind kind = TT_RECOMPUTE_NONE;

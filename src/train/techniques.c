@@ -177,9 +177,20 @@ out:
 
 /* ---- what is said of them ---- */
 
-static const tt_group columns[] = {TT_GROUP_WEIGHTS, TT_GROUP_GRADIENTS, TT_GROUP_OPTIMIZER,
-                                   TT_GROUP_ACTIVATIONS, TT_GROUP_TOTAL};
+static const tt_group columns[] = {TT_GROUP_WEIGHTS,     TT_GROUP_GRADIENTS, TT_GROUP_OPTIMIZER,
+                                   TT_GROUP_ACTIVATIONS, TT_GROUP_WORKSPACE, TT_GROUP_TOTAL};
 enum { COLUMNS = sizeof columns / sizeof *columns };
+
+/* Scratch and libraries, which no technique is about, share a column. */
+static const char *column_name(tt_group group)
+{
+    return group == TT_GROUP_WORKSPACE ? "other" : tt_group_names[group];
+}
+
+static int64_t column_of(const tt_effect *e, tt_group group)
+{
+    return e->change[group] + (group == TT_GROUP_WORKSPACE ? e->change[TT_GROUP_LIBRARIES] : 0);
+}
 
 /* "-1.2 GiB", "+96 B", "." */
 static void cell_text(int64_t change, char out[40])
@@ -213,11 +224,11 @@ void tt_techniques_text(const tt_effect *effect, int count, tt_text *out)
 {
     bool fresh;
     tt_text_add(out,
-                "Techniques, each alone: what it changes in a rank; off: what it would change\n"
+                "Techniques, each alone: on: what it adds to a rank or saves; off: what it would\n"
                 "  %-19s    ",
                 "");
     for (int c = 0; c < COLUMNS; c++) {
-        tt_text_add(out, " %12s", tt_group_names[columns[c]]);
+        tt_text_add(out, " %12s", column_name(columns[c]));
     }
     tt_text_add(out, "\n");
     for (int i = 0; i < count; i++) {
@@ -226,7 +237,7 @@ void tt_techniques_text(const tt_effect *effect, int count, tt_text *out)
         for (int c = 0; c < COLUMNS; c++) {
             char cell[40] = "-";
             if (e->possible) {
-                cell_text(e->change[columns[c]], cell);
+                cell_text(column_of(e, columns[c]), cell);
             }
             tt_text_add(out, " %12s", cell);
         }

@@ -132,6 +132,35 @@ static void show_optimizer_file(const tt_trainer *t)
     }
 }
 
+/* Says what memory.recompute: auto:SIZE came to. */
+static void show_recompute(const tt_trainer *t)
+{
+    const tt_blueprint *p = &t->print;
+    char blocks[64] = "";
+    if (p->asked == 0) {
+        return;
+    }
+    if (p->config.memory.recompute_blocks > 0) {
+        snprintf(blocks, sizeof blocks, ", the first %lld of %lld blocks,",
+                 (long long)p->config.memory.recompute_blocks, (long long)p->shape.L);
+    }
+    tt_info(t->log, "memory.recompute: auto chose %s%s: %.1f of %.1f MiB planned per rank",
+            p->config.memory.recompute, blocks,
+            (double)(p->plan.total + p->plan.libraries) / 1048576.0, (double)p->asked / 1048576.0);
+}
+
+/* What was planned beside what was used, in the log and in the metrics. Collective. */
+static tt_code tell_memory(tt_trainer *t, tt_metrics *metrics, tt_err *err)
+{
+    tt_code rc = TT_OK;
+    tt_memory memory;
+    TT_TRY(tt_memory_measure(&memory, t, err));
+    tt_memory_report(&memory, t->log);
+    rc = tt_agree(t->world, tt_metrics_memory(metrics, &memory, err), err);
+out:
+    return rc;
+}
+
 /* Opens every arena with the plan's number, gives out all of it, and has it come into memory. Local. */
 static tt_code allocate(tt_trainer *t, tt_err *err)
 {
@@ -245,6 +274,7 @@ tt_code tt_trainer_open(tt_trainer *t, const tt_config *config, tt_world *world,
     t->began = tt_rss();
     TT_TRY(tt_memory_warn(t, err));
     TT_TRY(tt_agree(world, allocate(t, err), err));
+    show_recompute(t);
     show_optimizer_file(t);
     TT_TRY(tt_agree(world, tt_kernels_self_test(&t->ctx, err), err));
     if (t->wide.ctx != NULL) {
@@ -434,10 +464,7 @@ static tt_code finish(tt_trainer *t, tt_metrics *metrics, bool evaluated, bool s
             TT_TRY(tt_state_dump_gradients(t, 1.0 / last->mean_over, err));
         }
     }
-    tt_memory memory;
-    TT_TRY(tt_memory_measure(&memory, t, err));
-    tt_memory_report(&memory, t->log);
-    rc = tt_agree(t->world, tt_metrics_memory(metrics, &memory, err), err);
+    rc = tell_memory(t, metrics, err);
 out:
     return rc;
 }
@@ -491,6 +518,7 @@ tt_code tt_trainer_run(tt_trainer *t, tt_err *err)
     *err = request.err;
     TT_TRY(tt_agree(t->world, request.code, err));
     if (stop) {
+        TT_TRY(tell_memory(t, &metrics, err));
         rc = tt_fail(err, TT_ESTOP, "stopped by a signal after step %lld, which is saved in %s",
                      (long long)record.step, config->run.dir);
         goto out;

@@ -57,6 +57,7 @@ planned "memory.recompute=auto:$((block - 1))"
 refused "auto, a byte less than the least" 2 "a rank takes"
 trained "auto, trained" 2 auto "${deep[@]}" memory.recompute=auto:1GiB
 same_state "auto: the same to the bit" "$(checkpoint none-bf16 4)" "$(checkpoint auto 4)"
+check "it says what it chose" grep -q 'memory.recompute: auto chose none: [0-9.]* of 1024.0 MiB' "$work/err"
 check "metrics.jsonl says what was chosen" grep -q '"recompute": "none"' "$work/auto/metrics.jsonl"
 
 # --- mistakes ---
@@ -66,5 +67,7 @@ alone plan "$work/tiny.yaml" memory.recompute=auto:much
 refused "no size" 2 "memory.recompute"
 alone plan "$work/tiny.yaml" memory.recompute=sqrt memory.recompute_blocks=2
 refused "blocks of sqrt" 2 "memory.recompute_blocks: 2 goes with memory.recompute block"
+alone plan "$work/tiny.yaml" memory.recompute=block memory.recompute_blocks=99
+refused "more blocks than there are" 2 "memory.recompute_blocks: 99 is more than model.layers"
 train 2 refused memory.recompute=auto:1MiB
 refused "too little for anything, on two ranks" 2 "memory.recompute: auto:1MiB"

@@ -67,6 +67,8 @@ typedef struct tt_blueprint {
     tt_wide_ops wide_ops; /* where autocast.up is not 0 */
     tt_shard wide;        /* of which matrices there are FP32 copies; none: count 0 */
     tt_recompute recompute;
+    size_t
+        asked; /* bytes of memory.recompute: auto:SIZE, which the configuration forgets; 0: not auto */
     tt_fp8 fp8; /* no sites: the format is another */
     tt_master_kind master;
     bool stochastic; /* how weights without a master are rounded */
