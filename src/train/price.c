@@ -126,7 +126,7 @@ static tt_code probe_open(probe *p, const tt_blueprint *of, tt_err *err)
     }
     p->m = take(p, N, sizeof(float));
     p->v = take(p, N, sizeof(float));
-    const size_t scratch = print->plan.bytes[TT_MEM_WORKSPACE];
+    const size_t scratch = print->plan.bytes[TT_MEM_WORKSPACE] - TT_REDZONE;
     void *workspace = tt_arena_take(&p->arena, scratch);
     p->ctx = tt_kernels_ctx(&print->ops, &print->guarded, print->plan.threads, workspace, scratch);
     float *wide = take(p, print->params.wide, sizeof(float));
