@@ -1,6 +1,6 @@
-/* bench_recompute.c: what computing activations again costs, and what it saves: one trainer makes whole
- * steps with each choice of memory.recompute in turn, so that a machine that speeds up or slows down does
- * it to all, in the same memory: that of `none`, which is enough for each of them. */
+/* bench_recompute.c: what computing activations again costs, and what it saves: one trainer makes
+ * whole steps with each choice of memory.recompute in turn, so that a machine that speeds up or slows
+ * down does it to all, in the same memory: that of `none`, which is enough for each of them. */
 #include <stdlib.h>
 #include <string.h>
 
