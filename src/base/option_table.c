@@ -9,7 +9,7 @@ static const char *const resume_word[] = {
 static void add_preset(const tt_option *option, tt_text *out)
 {
     const char *preset = option->preset;
-    tt_text_add(out, "%s", preset == NULL ? "required" : preset[0] == '\0' ? "none" : preset);
+    tt_text_add(out, "%s", preset == NULL ? "required" : preset[0] == '\0' ? "\"\"" : preset);
 }
 
 /* Pads the line that starts at `start` to `width` columns. */

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "tutti/base/memory.h"
@@ -93,6 +94,24 @@ static int within_limit(int64_t bytes)
     return beyond ? EFBIG : 0;
 }
 
+/* Another job's file of the same path has a name for a moment only, so it is waited for; what stays is
+ * somebody else's. */
+static int open_new(const char *path)
+{
+    enum { TRIES = 20 };
+    const struct timespec moment = {.tv_nsec = 20000000};
+    int fd = -1;
+    for (int i = 0; i < TRIES; i++) {
+        fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+        if (fd >= 0 || errno != EEXIST) {
+            break;
+        }
+        nanosleep(&moment, NULL);
+        errno = EEXIST;
+    }
+    return fd;
+}
+
 tt_code tt_scratch_open(tt_scratch *s, const char *path, int64_t bytes, bool direct, tt_err *err)
 {
     tt_code rc = TT_OK;
@@ -110,7 +129,7 @@ tt_code tt_scratch_open(tt_scratch *s, const char *path, int64_t bytes, bool dir
     memset(zeros, 0, BLANK);
     int why = within_limit(bytes);
     if (why == 0) {
-        s->fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+        s->fd = open_new(path);
         why = s->fd < 0 || unlink(path) != 0 ? errno : 0;
     }
     if (why == 0 && direct) {

@@ -21,7 +21,7 @@ static const tt_command commands[] = {
     {"generate", tt_cmd_generate, "CHECKPOINT --prompt TEXT [--tokens N]: sample text"},
     {"checkpoint", tt_cmd_checkpoint, "info|verify FILE.h5 | diff A.h5 B.h5"},
     {"bench", tt_cmd_bench,
-     "peak|gemm|attention|step|exact|allreduce|optimizer_file [key=value ...]"},
+     "peak|gemm|attention|step|exact|recompute|allreduce|optimizer_file [key=value ...]"},
     {"formats", tt_cmd_formats, "[NUMBER ...]: the number formats, and what becomes of numbers"},
     {"options", tt_cmd_options, "[--markdown]: every configuration key"},
     {"version", tt_cmd_version, "build, ISA, MPI, HDF5, BLAS"},

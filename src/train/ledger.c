@@ -173,6 +173,11 @@ static void choices_text(const tt_ledger *ledger, tt_text *out)
         }
         tt_text_add(out, "\n");
     }
+    if (price->wanted > 0) {
+        tt_human_bytes((double)price->wanted, size);
+        tt_text_add(out, "  times are not measured: one block of this model takes %s to run\n",
+                    size);
+    }
     if (price->rounds > 0) {
         tt_text_add(out,
                     "  largest micro: of any batch.sequences; times by the speed of the kernels "

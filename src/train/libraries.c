@@ -49,7 +49,14 @@ static size_t passing(const tt_blueprint *p, int ranks)
     return tt_size(tt_max(reduction, 8 * tt_count(MIB)));
 }
 
+/* With memory.optimizer_file: two threads more, each with a heap of its own, and what a direct transfer
+ * that is not a whole chunk goes through. */
+static size_t file_holds(const tt_blueprint *p)
+{
+    return p->config.memory.optimizer_file[0] != '\0' ? 8 * MIB : 0;
+}
+
 size_t tt_plan_libraries(const tt_blueprint *p, int ranks, int threads)
 {
-    return started(ranks) + grown() + threads_hold(p, threads) + passing(p, ranks);
+    return started(ranks) + grown() + threads_hold(p, threads) + passing(p, ranks) + file_holds(p);
 }

@@ -195,6 +195,47 @@ int tt_threads_choose(const tt_config *config, int fill)
     return environment > 0 ? environment : fill;
 }
 
+/* The rank's number is put behind it. */
+static tt_code check_file(const char *path, tt_err *err)
+{
+    const size_t length = strlen(path);
+    if (length > 0 && (strspn(path, " ") == length || path[length - 1] == '/')) {
+        return tt_fail(
+            err, TT_EUSER,
+            "memory.optimizer_file: '%s' names no file; give a path such as /scratch/opt, "
+            "to which each rank adds .RANK",
+            path);
+    }
+    return TT_OK;
+}
+
+/* Sizes whose products stay within 64 bits, and numbers of pieces within 32: more than any machine. */
+static tt_code check_sizes(const tt_blueprint *p, tt_err *err)
+{
+    const tt_shape *s = &p->shape;
+    const double widest = (double)tt_max(s->F, (s->H + 2 * s->G) * s->D);
+    const double parameters =
+        (double)s->L * (double)s->C * (2.0 * widest + 2.0 * (double)(s->C + s->F)) +
+        (double)s->C * (2.0 * (double)s->V + (double)s->T);
+    const double tokens = (double)p->split.micro * (double)s->T;
+    const double kept = tokens * (double)(s->L + 2) * 8 * (widest + (double)s->C) * sizeof(float);
+    if (parameters > 0x1p44) {
+        return tt_fail(
+            err, TT_EUSER,
+            "model.layers, channels, ffn and vocab make %.3g parameters; at most %.3g are "
+            "possible",
+            parameters, 0x1p44);
+    }
+    if (kept > 0x1p58 || (double)p->split.sequences * (double)s->T > 0x1p50) {
+        return tt_fail(
+            err, TT_EUSER,
+            "batch.micro %lld and batch.sequences %lld of %lld tokens are more than can be "
+            "counted; use fewer",
+            (long long)p->split.micro, (long long)p->split.sequences, (long long)s->T);
+    }
+    return TT_OK;
+}
+
 tt_code tt_blueprint_make(tt_blueprint *p, const tt_config *config, int64_t data_vocab, int rank,
                           int ranks, int threads, const char *isa, tt_err *err)
 {
@@ -207,6 +248,8 @@ tt_code tt_blueprint_make(tt_blueprint *p, const tt_config *config, int64_t data
     TT_TRY(tt_shape_resolve(&p->shape, config, data_vocab, err));
     TT_TRY(tt_split_resolve(&p->split, config->batch.sequences, config->batch.micro,
                             config->batch.accumulate, ranks, err));
+    TT_TRY(check_sizes(p, err));
+    TT_TRY(check_file(config->memory.optimizer_file, err));
     fill_in(p);
     TT_TRY(tt_optim_check(&p->config, err));
     TT_TRY(tt_scaler_check(&p->config, err));

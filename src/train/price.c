@@ -33,6 +33,7 @@ typedef struct round_times {
 } round_times;
 
 typedef struct probe {
+    size_t wanted;      /* bytes that are not there: nothing is open */
     tt_blueprint print; /* of the small model */
     tt_arena arena;     /* all that it needs */
     tt_ctx ctx, wide_ctx;
@@ -104,6 +105,11 @@ static tt_code probe_open(probe *p, const tt_blueprint *of, tt_err *err)
     const bool exact = config.run.exact, packs = config.memory.pack_weights;
     TT_TRY(tt_blueprint_make(&p->print, &config, 0, 0, 1, of->plan.threads, of->ops.isa, err));
     tt_blueprint *print = &p->print;
+    const size_t node = tt_memory_available(""), process = tt_memory_allowed();
+    if (print->plan.total > (node < process ? node : process)) {
+        p->wanted = print->plan.total;
+        goto out;
+    }
     const int64_t N = print->params.total;
     TT_TRY(tt_arena_open(&p->arena, "price", print->plan.total, err));
     tt_threads_set(print->plan.threads);
@@ -271,7 +277,7 @@ double tt_price_again(const tt_price *price, const tt_blueprint *print,
 tt_code tt_price_measure(tt_price *price, const tt_blueprint *print, tt_err *err)
 {
     tt_code rc = TT_OK;
-    probe p = {.laps = 0};
+    probe p = {.wanted = 0};
     *price = (tt_price){.rounds = 0};
     round_times *r = tt_alloc(ROUNDS, sizeof *r, err);
     if (r == NULL) {
@@ -279,6 +285,11 @@ tt_code tt_price_measure(tt_price *price, const tt_blueprint *print, tt_err *err
         goto out;
     }
     TT_TRY(probe_open(&p, print, err));
+    if (p.wanted > 0) {
+        price->wanted = p.wanted;
+        goto out;
+    }
+    TT_TRY(tt_kernels_self_test(p.wide.ctx != NULL ? p.wide.ctx : &p.ctx, err));
     time_round(&p, &r[0]); /* not counted: pages are touched, caches filled */
     if (p.print.fp8.sites > 0) {
         tt_fp8_push(&p.print.fp8, 1);

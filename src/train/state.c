@@ -379,44 +379,60 @@ static float gradient_at(const tt_grad *g, int64_t e)
     return g->sum != NULL ? g->sum[e] : tt_fixed_to(g->point, g->fixed[e]);
 }
 
+/* The mean gradient as a file sees it: the accumulators keep the sum, and no copy is made. */
+typedef struct mean_gradient {
+    const tt_grad *sum;
+    const tt_params *params;
+    double scale;
+} mean_gradient;
+
+/* What lost summands left in the integers means nothing, and where they were is not known. */
+static bool is_lost(const mean_gradient *mean, int64_t flat)
+{
+    int i = 0;
+    while (i + 1 < mean->params->count && mean->params->param[i + 1].offset <= flat) {
+        i++;
+    }
+    return mean->sum->lost != NULL && mean->sum->lost[i] > 0;
+}
+
+/* Of one tensor. */
+static tt_code get_mean(const void *owner, int64_t at, int64_t count, float *out, tt_err *err)
+{
+    (void)err;
+    const mean_gradient *mean = owner;
+    const bool lost = is_lost(mean, at);
+    for (int64_t e = 0; e < count; e++) {
+        const double sum = (double)gradient_at(mean->sum, at + e);
+        out[e] = lost ? NAN : (float)(sum * mean->scale);
+    }
+    return TT_OK;
+}
+
+static tt_code put_mean(const void *owner, int64_t at, int64_t count, const float *in, tt_err *err)
+{
+    (void)owner, (void)at, (void)count, (void)in;
+    return tt_fail(err, TT_EWORLD, "a mean gradient is not read back");
+}
+
 tt_code tt_state_dump_gradients(tt_trainer *t, double scale, tt_err *err)
 {
     tt_code rc = TT_OK;
     static const char *const group[] = {"grads"};
     const tt_blueprint *p = &t->print;
     tt_rows rows = {0};
-    const tt_shard *cut = &p->cut;
-    const double unscale = scale / (double)t->seed;
-    int64_t *lost = t->gradient.lost; /* of this rank */
-    if (lost != NULL) {               /* now of all: the next step counts anew */
-        TT_TRY(tt_sum_i64(t->world, lost, p->params.count, err));
+    const mean_gradient mean = {&t->gradient, &p->params, scale / (double)t->seed};
+    const tt_form form = {.owner = &mean, .get = get_mean, .put = put_mean};
+    float *const data = NULL;
+    if (t->gradient.lost != NULL) { /* of this rank; now of all: the next step counts anew */
+        TT_TRY(tt_sum_i64(t->world, t->gradient.lost, p->params.count, err));
     }
-    /* The mean goes into an array of its own: the accumulators keep the sum. */
-    float *mean = tt_alloc(cut->elements, sizeof *mean, err);
-    rc = mean ? TT_OK : err->code;
-    for (int i = 0; i < cut->count && rc == TT_OK; i++) {
-        for (int64_t e = cut->range[i].first; e < cut->range[i].end; e++) {
-            const float sum = gradient_at(&t->gradient, e);
-            mean[cut->local[i] + e - cut->range[i].first] = (float)((double)sum * unscale);
-        }
-    }
-    if (rc == TT_OK) {
-        rc = tt_rows_make(&rows, &p->params, cut, cut->local, 1, group, &mean, NULL, err);
-    }
-    /* What lost summands left in the integers means nothing, and where they were is not known. */
-    for (int i = 0; i < rows.rows && lost != NULL; i++) {
-        for (int k = 0; k < rows.row[i].pieces && lost[i] > 0; k++) {
-            for (int64_t e = 0; e < rows.row[i].piece[k].count; e++) {
-                rows.row[i].piece[k].data[e] = NAN;
-            }
-        }
-    }
+    rc = tt_rows_make(&rows, &p->params, &p->cut, p->cut.local, 1, group, &data, &form, err);
     TT_TRY(tt_agree(t->world, rc, err));
     tt_state state = {.tensors = rows.rows, .tensor = rows.row};
     TT_TRY(tt_ckpt_save(t->world, p->config.run.dump_gradients, &state, &t->fault, t->progress.step,
                         err));
 out:
     tt_rows_free(&rows);
-    free(mean);
     return rc;
 }

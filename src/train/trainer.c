@@ -271,6 +271,7 @@ tt_code tt_trainer_open(tt_trainer *t, const tt_config *config, tt_world *world,
                     err));
     TT_TRY(compare_ranks(t, err));
     TT_TRY(tt_agree(world, open_samplers(t, err), err));
+    TT_TRY(tt_agree(world, open_places(&t->print.config, err), err));
     t->began = tt_rss();
     TT_TRY(tt_memory_warn(t, err));
     TT_TRY(tt_agree(world, allocate(t, err), err));
@@ -280,7 +281,6 @@ tt_code tt_trainer_open(tt_trainer *t, const tt_config *config, tt_world *world,
     if (t->wide.ctx != NULL) {
         TT_TRY(tt_agree(world, tt_kernels_self_test(t->wide.ctx, err), err));
     }
-    TT_TRY(tt_agree(world, open_places(&t->print.config, err), err));
     TT_TRY(tt_state_begin(t, err));
     if (tt_scaler_is_missed(&t->print.config) && world->rank == 0) {
         tt_warn(log,

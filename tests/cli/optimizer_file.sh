@@ -26,7 +26,11 @@ check "and what is not" grep -q '"optimizer_file_bytes": 0,' "$work/memory/metri
 alone plan "$work/tiny.yaml" "${keys[@]}" "$file" --ranks 2
 said "the plan says it" '^    on disk .*[KM]iB .* x 12 bytes (master 4, m 4, v 4), in .*/disk/state.RANK$'
 
+trained "below a run.dir that is new" 2 fresh "${keys[@]}" "memory.optimizer_file=$work/fresh/state"
+
 # --- disks that disappoint ---
+alone plan "$work/tiny.yaml" "memory.optimizer_file=$work/disk/"
+refused "a folder for a file" 2 "names no file"
 train 2 nowhere "memory.optimizer_file=$work/none/state"
 refused "a folder that is not there" 1 "memory.optimizer_file: cannot make the file $work/none/state."
 echo mine >"$work/disk/state.1"

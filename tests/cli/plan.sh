@@ -36,7 +36,7 @@ equal "and is said to have saved it" "$said" "$(change "zero 1")"
 plan precision.compute=bf16 precision.master=split
 said "a technique that is on" '^  split master  *on  *\.  *\.  *-'
 plan
-said "one that cannot be is refused" '^  split master  *off  *-  *-  *-  *-  *- \[[0-9]\]$'
+said "one that cannot be is refused" '^  split master  *off  *-  *-  *-  *-  *-  *- \[[0-9]\]$'
 said "with the reason" '^  \[[0-9]\] precision.master: split needs'
 
 # --- what fits ---
@@ -70,3 +70,12 @@ plan --ranks-per-node 0
 refused "no ranks on a node" 2 "--ranks-per-node: '0'"
 plan --json=yes
 refused "--json with a value" 2 "--json takes no value"
+
+# What cannot be run here is planned all the same.
+alone plan "$work/tiny.yaml" model.layers=12 model.channels=65536 model.heads=512 --memory 4TiB
+check "a model of terabytes has its table" test "$code" = 0
+said "but no times" 'times are not measured: one block of this model takes .* to run$'
+alone plan "$work/tiny.yaml" batch.micro=1000000000 batch.accumulate=1000000000 batch.sequences=0
+refused "a batch beyond counting" 2 "batch.micro 1000000000 and batch.sequences"
+alone plan "$work/tiny.yaml" model.layers=510 model.channels=1048576 model.ffn=16777216 model.vocab=16777216 model.heads=512
+refused "a model beyond counting" 2 "make 3.7e+16 parameters"

@@ -20,7 +20,8 @@ typedef struct tt_price {
     double update;            /* seconds a step */
     double step;              /* seconds a step, nothing recomputed */
     double again[TT_ROWS];    /* seconds a token of one application of a block, forward, by row */
-    int64_t rows, rounds;     /* what was measured: tokens at once, medians of so many */
+    int64_t rows, rounds; /* what was measured: tokens at once, medians of so many; 0: nothing */
+    size_t wanted;        /* bytes that measuring would take and that are not there; else 0 */
 } tt_price;
 
 /* Seconds that a step takes longer when this is computed again. */
