@@ -79,7 +79,7 @@ static void add_row(tt_bench *bench, const tt_blueprint *p, int kind, double *ms
                 bench->json
                     ? "{\"recompute\": \"%s\", \"ms\": %.2f, \"over_none\": %.4f, "
                       "\"lower_quartile\": %.4f, \"upper_quartile\": %.4f, \"flops_over_none\": "
-                      "%.4f, \"activations_mb\": %.1f, \"kept_mb\": %.1f, \"planned_mb\": %.1f}\n"
+                      "%.4f, \"activations_mb\": %.4f, \"kept_mb\": %.4f, \"planned_mb\": %.1f}\n"
                     : "%-10s %10.1f %8.3f  %.3f to %.3f %8.3f %10.1f %10.1f %10.1f\n",
                 tt_recompute_names[kind], tt_median(ms, n), middle, ratio[n / 4],
                 ratio[n - 1 - n / 4], 1 + again / tt_model_flops_per_token(&p->shape, &p->params),
