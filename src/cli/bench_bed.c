@@ -7,18 +7,6 @@
 
 #include "cli/bench_impl.h"
 
-static int ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-double tt_median(double *value, int64_t n)
-{
-    qsort(value, (size_t)n, sizeof *value, ascending);
-    return n % 2 == 1 ? value[n / 2] : (value[n / 2 - 1] + value[n / 2]) / 2;
-}
-
 tt_teams tt_teams_choose(const tt_bench *bench)
 {
     const int all = tt_threads_choose(&bench->config, tt_world_threads(bench->world));

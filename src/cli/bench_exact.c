@@ -32,16 +32,6 @@ static tt_code normal_view(tt_trainer *view, const tt_trainer *exact, tt_err *er
                          p->config.memory.pack_weights ? &packed : NULL, err);
 }
 
-/* Milliseconds of one step, of the slowest rank. Collective. */
-static tt_code one_step(tt_trainer *t, double *ms, tt_err *err)
-{
-    const tt_request request = {false, TT_OK, {TT_OK, ""}};
-    tt_record record = {0};
-    tt_code rc = tt_step(t, &request, &record, err);
-    *ms = record.step_ms;
-    return rc;
-}
-
 /* ms[MODES][n] and ratio[n] of n rounds; who goes first takes turns. Collective. */
 static tt_code measure(tt_trainer trainer[MODES], int64_t n, double *ms[MODES], double *ratio,
                        tt_err *err)
@@ -51,7 +41,7 @@ static tt_code measure(tt_trainer trainer[MODES], int64_t n, double *ms[MODES], 
         const int64_t at = tt_max(round, 0);
         for (int turn = 0; turn < MODES; turn++) {
             const int mode = (int)((round + 1 + turn) % MODES);
-            TT_TRY(one_step(&trainer[mode], &ms[mode][at], err));
+            TT_TRY(tt_bench_one_step(&trainer[mode], &ms[mode][at], err));
         }
         ratio[at] = ms[EXACT][at] / ms[NORMAL][at];
     }

@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "tutti/base/clock.h"
 #include "tutti/base/memory.h"
 #include "tutti/base/options.h"
 #include "tutti/base/status.h"
@@ -15,6 +16,7 @@
 #include "tutti/dist/world.h"
 #include "tutti/kernels/kernels.h"
 #include "tutti/train/plan.h"
+#include "tutti/train/trainer.h"
 
 /* One measurement at work: the configuration gives shapes, format and threads. */
 typedef struct tt_bench {
@@ -26,8 +28,8 @@ typedef struct tt_bench {
     tt_text out; /* owned; what rank 0 prints at the end: a table, or one JSON object a line */
 } tt_bench;
 
-/* Median of n values, which it sorts. */
-double tt_median(double *value, int64_t n);
+/* Milliseconds of one step of an open trainer, of the slowest rank. Collective. */
+tt_code tt_bench_one_step(tt_trainer *trainer, double *ms, tt_err *err);
 
 tt_code tt_bench_peak(tt_bench *bench, tt_err *err);
 tt_code tt_bench_gemm(tt_bench *bench, tt_err *err);

@@ -7,7 +7,7 @@
 #include "tutti/base/clock.h"
 #include "tutti/base/log.h"
 #include "tutti/base/narrow.h"
-#include "tutti/train/step.h"
+#include "tutti/train/techniques.h"
 #include "tutti/train/trainer.h"
 
 #include "cli/bench_impl.h"
@@ -32,16 +32,6 @@ static tt_code choose(tt_trainer *t, tt_recompute_kind kind, tt_err *err)
                          p->config.memory.pack_weights ? &packed : NULL, err);
 }
 
-/* Milliseconds of one step, of the slowest rank. Collective. */
-static tt_code one_step(tt_trainer *t, double *ms, tt_err *err)
-{
-    const tt_request request = {false, TT_OK, {TT_OK, ""}};
-    tt_record record = {0};
-    tt_code rc = tt_step(t, &request, &record, err);
-    *ms = record.step_ms;
-    return rc;
-}
-
 /* ms[KINDS][n] of n rounds, and ratio[KINDS][n] to none in the same round; who goes first takes turns.
  * Collective. */
 static tt_code measure(tt_trainer *t, int64_t n, double *ms[KINDS], double *ratio[KINDS],
@@ -53,7 +43,7 @@ static tt_code measure(tt_trainer *t, int64_t n, double *ms[KINDS], double *rati
         for (int turn = 0; turn < KINDS; turn++) {
             const int kind = (int)((round + 1 + turn) % KINDS);
             TT_TRY(tt_agree(t->world, choose(t, (tt_recompute_kind)kind, err), err));
-            TT_TRY(one_step(t, &ms[kind][at], err));
+            TT_TRY(tt_bench_one_step(t, &ms[kind][at], err));
         }
         for (int kind = 0; kind < KINDS; kind++) {
             ratio[kind][at] = ms[kind][at] / ms[TT_RECOMPUTE_NONE][at];
@@ -68,11 +58,9 @@ static void add_row(tt_bench *bench, const tt_blueprint *p, int kind, double *ms
     const int64_t n = bench->repeat;
     const tt_recompute r =
         tt_recompute_make((tt_recompute_kind)kind, p->shape.L, 0, p->fp8.sites > 0);
-    size_t bytes[TT_MEM_COMPONENTS], kept, total = p->plan.libraries;
+    size_t bytes[TT_MEM_COMPONENTS], group[TT_GROUPS], kept;
     tt_plan_memory(p, p->split.micro, &r, bytes, &kept);
-    for (int i = 0; i < TT_MEM_COMPONENTS; i++) {
-        total += bytes[i];
-    }
+    tt_group_bytes(bytes, p->plan.libraries, group);
     const double again = tt_recompute_flops_per_token(&r, &p->shape, &p->params);
     const double middle = tt_median(ratio, n); /* which sorts them */
     tt_text_add(&bench->out,
@@ -83,8 +71,8 @@ static void add_row(tt_bench *bench, const tt_blueprint *p, int kind, double *ms
                     : "%-10s %10.1f %8.3f  %.3f to %.3f %8.3f %10.1f %10.1f %10.1f\n",
                 tt_recompute_names[kind], tt_median(ms, n), middle, ratio[n / 4],
                 ratio[n - 1 - n / 4], 1 + again / tt_model_flops_per_token(&p->shape, &p->params),
-                (double)bytes[TT_MEM_ACTIVATIONS] / 1048576.0, (double)kept / 1048576.0,
-                (double)total / 1048576.0);
+                (double)group[TT_GROUP_ACTIVATIONS] / 1048576.0, (double)kept / 1048576.0,
+                (double)group[TT_GROUP_TOTAL] / 1048576.0);
 }
 
 tt_code tt_bench_recompute(tt_bench *bench, tt_err *err)

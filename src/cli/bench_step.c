@@ -81,6 +81,15 @@ out:
     return rc;
 }
 
+tt_code tt_bench_one_step(tt_trainer *t, double *ms, tt_err *err)
+{
+    const tt_request request = {false, TT_OK, {TT_OK, ""}};
+    tt_record record = {0};
+    tt_code rc = tt_step(t, &request, &record, err);
+    *ms = record.step_ms;
+    return rc;
+}
+
 tt_code tt_bench_step(tt_bench *bench, tt_err *err)
 {
     tt_code rc = TT_OK;

@@ -11,8 +11,6 @@
 #include "tutti/base/clock.h"
 #include "tutti/base/narrow.h"
 
-enum { PROGRAMS = 3 }; /* stages of a model of one block */
-
 /* GELU alone. In FP8 nobody does it, and what is there is no longer what it was made of. */
 static int gelu_laps(tt_pass *pass, tt_lap *lap, int count)
 {
@@ -36,14 +34,14 @@ static int gelu_laps(tt_pass *pass, tt_lap *lap, int count)
 int tt_model_laps(tt_model *model, const int32_t *token, const int32_t *target,
                   const int64_t *sample, int64_t B, int64_t T, tt_lap lap[TT_LAPS])
 {
-    assert(model->stages == PROGRAMS);
+    assert(model->stages == TT_PROGRAMS); /* of one block: each program once */
     tt_loss loss = {.count = 0};
     tt_pass pass = tt_pass_make(model, token, B, T);
     tt_pass_train(&pass, target, sample, 0, 0, 1.0f, &loss);
     memset(tt_pass_gradient(&pass, TT_X), 0,
            tt_bytes(tt_mul(pass.M, model->shape.C), model->act_bytes));
     int count = 0;
-    for (int stage = 0; stage < PROGRAMS; stage++) {
+    for (int stage = 0; stage < TT_PROGRAMS; stage++) {
         const tt_program *program = tt_stage_program(model->shape.L, stage);
         for (int i = 0; i < program->length; i++, count++) {
             assert(count < TT_LAPS);
@@ -54,7 +52,7 @@ int tt_model_laps(tt_model *model, const int32_t *token, const int32_t *target,
             lap[count].forward += tt_seconds() - start;
         }
     }
-    for (int stage = PROGRAMS - 1, at = count - 1; stage >= 0; stage--) {
+    for (int stage = TT_PROGRAMS - 1, at = count - 1; stage >= 0; stage--) {
         const tt_program *program = tt_stage_program(model->shape.L, stage);
         double start = tt_seconds();
         tt_pass_restore(&pass, stage); /* what the first to go back finds is its own to pay */

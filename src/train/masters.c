@@ -135,29 +135,6 @@ void tt_masters_put(const tt_trainer *t, int64_t first, int64_t count, const flo
     }
 }
 
-void tt_moments_get(const tt_trainer *t, tt_kept what, int64_t first, int64_t count, float *out)
-{
-    const tt_shard *shard = &t->print.shard;
-    for (int i = 0; i < shard->count; i++) {
-        const run r = run_in(shard, i, first, count);
-        if (r.count > 0) {
-            tt_optimizer_get(&t->optimizer, what, r.local, r.count, out + (r.flat - first));
-        }
-    }
-}
-
-static void put_moments(const tt_trainer *t, tt_kept what, int64_t first, int64_t count,
-                        const float *in)
-{
-    const tt_shard *shard = &t->print.shard;
-    for (int i = 0; i < shard->count; i++) {
-        const run r = run_in(shard, i, first, count);
-        if (r.count > 0) {
-            tt_optimizer_put(&t->optimizer, what, r.local, r.count, in + (r.flat - first));
-        }
-    }
-}
-
 int64_t tt_masters_nonfinite(const tt_trainer *t)
 {
     const tt_shard *shard = &t->print.shard;
@@ -196,34 +173,51 @@ static tt_code put_master(const void *trainer, int64_t first, int64_t count, con
     return tt_optimizer_check(&t->optimizer, err);
 }
 
-static tt_code get_m(const void *trainer, int64_t first, int64_t count, float *out, tt_err *err)
+/* m or v: of flat elements that are in the shard, as far as they are. */
+static tt_code get_moment(const tt_trainer *t, tt_kept what, int64_t first, int64_t count,
+                          float *out, tt_err *err)
 {
-    const tt_trainer *t = trainer;
-    tt_moments_get(t, TT_KEPT_M, first, count, out);
+    const tt_shard *shard = &t->print.shard;
+    for (int i = 0; i < shard->count; i++) {
+        const run r = run_in(shard, i, first, count);
+        if (r.count > 0) {
+            tt_optimizer_get(&t->optimizer, what, r.local, r.count, out + (r.flat - first));
+        }
+    }
     return tt_optimizer_check(&t->optimizer, err);
 }
 
-static tt_code put_m(const void *trainer, int64_t first, int64_t count, const float *in,
-                     tt_err *err)
+static tt_code put_moment(const tt_trainer *t, tt_kept what, int64_t first, int64_t count,
+                          const float *in, tt_err *err)
 {
-    const tt_trainer *t = trainer;
-    put_moments(t, TT_KEPT_M, first, count, in);
+    const tt_shard *shard = &t->print.shard;
+    for (int i = 0; i < shard->count; i++) {
+        const run r = run_in(shard, i, first, count);
+        if (r.count > 0) {
+            tt_optimizer_put(&t->optimizer, what, r.local, r.count, in + (r.flat - first));
+        }
+    }
     return tt_optimizer_check(&t->optimizer, err);
 }
 
-static tt_code get_v(const void *trainer, int64_t first, int64_t count, float *out, tt_err *err)
+static tt_code get_m(const void *t, int64_t first, int64_t count, float *out, tt_err *err)
 {
-    const tt_trainer *t = trainer;
-    tt_moments_get(t, TT_KEPT_V, first, count, out);
-    return tt_optimizer_check(&t->optimizer, err);
+    return get_moment(t, TT_KEPT_M, first, count, out, err);
 }
 
-static tt_code put_v(const void *trainer, int64_t first, int64_t count, const float *in,
-                     tt_err *err)
+static tt_code put_m(const void *t, int64_t first, int64_t count, const float *in, tt_err *err)
 {
-    const tt_trainer *t = trainer;
-    put_moments(t, TT_KEPT_V, first, count, in);
-    return tt_optimizer_check(&t->optimizer, err);
+    return put_moment(t, TT_KEPT_M, first, count, in, err);
+}
+
+static tt_code get_v(const void *t, int64_t first, int64_t count, float *out, tt_err *err)
+{
+    return get_moment(t, TT_KEPT_V, first, count, out, err);
+}
+
+static tt_code put_v(const void *t, int64_t first, int64_t count, const float *in, tt_err *err)
+{
+    return put_moment(t, TT_KEPT_V, first, count, in, err);
 }
 
 void tt_masters_data(const tt_trainer *t, float *data[TT_KEPT], tt_form form[TT_KEPT])

@@ -144,6 +144,15 @@ bool tt_optimizer_next(const tt_optimizer *o, tt_window *w)
     return data != NULL;
 }
 
+/* Element `first` of an array in memory. */
+static void *element_at(const tt_optimizer *o, tt_kept what, int64_t first)
+{
+    const tt_window *all = &o->all;
+    void *const master = all->low != NULL ? (void *)all->low : all->master;
+    unsigned char *const array[TT_KEPT] = {master, (void *)all->m, (void *)all->v};
+    return array[what] + tt_bytes(first, o->bytes[what]);
+}
+
 void tt_optimizer_get(const tt_optimizer *o, tt_kept what, int64_t first, int64_t count, void *out)
 {
     const int64_t size = tt_count(o->bytes[what]);
@@ -151,11 +160,7 @@ void tt_optimizer_get(const tt_optimizer *o, tt_kept what, int64_t first, int64_
         tt_chunks_get(o->chunks, what, tt_mul(first, size), tt_mul(count, size), out);
         return;
     }
-    const void *array[TT_KEPT] = {o->all.master, o->all.m, o->all.v};
-    if (o->all.low != NULL) {
-        array[TT_KEPT_MASTER] = o->all.low;
-    }
-    memcpy(out, (const unsigned char *)array[what] + first * size, tt_size(count * size));
+    memcpy(out, element_at(o, what, first), tt_size(count * size));
 }
 
 void tt_optimizer_put(const tt_optimizer *o, tt_kept what, int64_t first, int64_t count,
@@ -166,9 +171,5 @@ void tt_optimizer_put(const tt_optimizer *o, tt_kept what, int64_t first, int64_
         tt_chunks_put(o->chunks, what, tt_mul(first, size), tt_mul(count, size), in);
         return;
     }
-    void *array[TT_KEPT] = {o->all.master, o->all.m, o->all.v};
-    if (o->all.low != NULL) {
-        array[TT_KEPT_MASTER] = o->all.low;
-    }
-    memcpy((unsigned char *)array[what] + first * size, in, tt_size(count * size));
+    memcpy(element_at(o, what, first), in, tt_size(count * size));
 }

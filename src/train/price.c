@@ -13,6 +13,7 @@
 #include "tutti/base/threads.h"
 #include "tutti/model/laps.h"
 #include "tutti/optim/optim.h"
+#include "tutti/train/optimizer.h"
 
 #include "train/train_impl.h"
 
@@ -41,7 +42,7 @@ typedef struct probe {
     tt_grad gradient;
     tt_fixed point;
     tt_master master;
-    float *m, *v;
+    tt_optimizer optimizer;
     void *weights;
     int32_t *token, *target; /* [B,T] in the batch's memory */
     tt_batch batch;
@@ -124,14 +125,11 @@ static tt_code probe_open(probe *p, const tt_blueprint *of, tt_err *err)
     } else {
         p->gradient = (tt_grad){.sum = gradient};
     }
-    p->master = (tt_master){.kind = print->master, .stochastic = print->stochastic};
-    if (print->master == TT_MASTER_FP32) {
-        p->master.full = take(p, N, sizeof(float));
-    } else if (print->master == TT_MASTER_SPLIT) {
-        p->master.low = take(p, N, sizeof(uint16_t));
-    }
-    p->m = take(p, N, sizeof(float));
-    p->v = take(p, N, sizeof(float));
+    TT_TRY(tt_optimizer_open(&p->optimizer, print->master, N, NULL, &p->arena, err));
+    p->master = (tt_master){.kind = print->master,
+                            .full = p->optimizer.all.master,
+                            .low = p->optimizer.all.low,
+                            .stochastic = print->stochastic};
     const size_t scratch = print->plan.bytes[TT_MEM_WORKSPACE] - TT_REDZONE;
     void *workspace = tt_arena_take(&p->arena, scratch);
     p->ctx = tt_kernels_ctx(&print->ops, &print->guarded, print->plan.threads, workspace, scratch);
@@ -154,6 +152,7 @@ out:
 static void probe_close(probe *p)
 {
     tt_model_close(p->model);
+    tt_optimizer_close(&p->optimizer);
     tt_arena_close(&p->arena);
     tt_blueprint_free(&p->print);
 }
@@ -169,8 +168,8 @@ static void time_update(probe *p, round_times *r)
     double now = tt_seconds();
     r->squares = now - start;
     start = now;
-    p->ctx.ops->adamw(&p->ctx, &p->master, p->m, p->v, p->weights, &p->gradient,
-                      print->params.total, &step);
+    p->ctx.ops->adamw(&p->ctx, &p->master, p->optimizer.all.m, p->optimizer.all.v, p->weights,
+                      &p->gradient, print->params.total, &step);
     now = tt_seconds();
     r->adamw = now - start;
     tt_model_pack(p->model);
@@ -186,12 +185,6 @@ static void time_round(probe *p, round_times *r)
     tt_model_laps(p->model, b->token, b->target, b->sample, b->B, tt_max(1, b->T / 2), r->half);
 }
 
-static int ascending(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* Median over the rounds of the number `at` bytes into each. */
 static double median(const round_times *r, int64_t rounds, size_t at)
 {
@@ -199,8 +192,7 @@ static double median(const round_times *r, int64_t rounds, size_t at)
     for (int64_t i = 0; i < rounds; i++) {
         memcpy(&value[i], (const char *)&r[i] + at, sizeof *value);
     }
-    qsort(value, (size_t)rounds, sizeof *value, ascending);
-    return rounds % 2 == 1 ? value[rounds / 2] : (value[rounds / 2 - 1] + value[rounds / 2]) / 2;
+    return tt_median(value, rounds);
 }
 
 /* Seconds a token of one direction of an application, at the context of the whole model. */

@@ -2,24 +2,10 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "tt_test.h"
+#define FOLDER "/tmp/tutti-available-XXXXXX"
+#include "folder.h"
 #include "tutti/base/file.h"
 #include "tutti/base/memory.h"
-
-static char folder[] = "/tmp/tutti-available-XXXXXX";
-
-static void start(void)
-{
-    strcpy(folder + strlen(folder) - 6, "XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(folder));
-}
-
-static void finish(void)
-{
-    char command[100];
-    snprintf(command, sizeof command, "rm -rf %s", folder);
-    ck_assert_int_eq(system(command), 0);
-}
 
 /* Writes the file `name` below the folder, and the folders above it. */
 static void put(const char *name, const char *text)

@@ -2,23 +2,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "tt_test.h"
+#define FOLDER "/tmp/tutti-file-XXXXXX"
+#include "folder.h"
 #include "tutti/base/file.h"
-
-static char folder[] = "/tmp/tutti-file-XXXXXX";
-
-static void start(void)
-{
-    strcpy(folder + strlen(folder) - 6, "XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(folder));
-}
-
-static void finish(void)
-{
-    char command[100];
-    snprintf(command, sizeof command, "rm -rf %s", folder);
-    ck_assert_int_eq(system(command), 0);
-}
 
 static char *at(const char *name)
 {

@@ -37,10 +37,6 @@ void tt_masters_get(const tt_trainer *trainer, int64_t first, int64_t count, flo
  * follow. */
 void tt_masters_put(const tt_trainer *trainer, int64_t first, int64_t count, const float *in);
 
-/* m or v likewise: what is TT_KEPT_M or TT_KEPT_V. */
-void tt_moments_get(const tt_trainer *trainer, tt_kept what, int64_t first, int64_t count,
-                    float *out);
-
 /* How many masters of the shard are infinite or NaN. What a file has lost counts as finite: who calls
  * asks tt_optimizer_check too. */
 int64_t tt_masters_nonfinite(const tt_trainer *trainer);
