@@ -55,7 +55,7 @@ standard='
 stdarg.h stdbool.h stddef.h stdint.h stdio.h string.h
 assert.h ctype.h errno.h float.h inttypes.h limits.h locale.h math.h signal.h stdlib.h time.h
 dirent.h fcntl.h fts.h pthread.h sched.h search.h strings.h unistd.h
-sys/ioctl.h sys/mman.h sys/resource.h sys/stat.h sys/syscall.h sys/time.h sys/types.h sys/wait.h
+sys/ioctl.h sys/mman.h sys/resource.h sys/stat.h sys/statvfs.h sys/syscall.h sys/time.h sys/types.h sys/wait.h
 '
 
 max_lines=800

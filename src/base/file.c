@@ -224,6 +224,22 @@ size_t tt_rss(void)
     return resident * (size_t)sysconf(_SC_PAGESIZE);
 }
 
+size_t tt_pss(void)
+{
+    FILE *file = fopen("/proc/self/smaps_rollup", "re");
+    char line[256];
+    size_t kib = 0;
+    while (file != NULL && fgets(line, sizeof line, file) != NULL) {
+        if (sscanf(line, "Pss: %zu kB", &kib) == 1) {
+            break;
+        }
+    }
+    if (file != NULL) {
+        fclose(file);
+    }
+    return kib * 1024;
+}
+
 size_t tt_rss_peak(void)
 {
     struct rusage usage;

@@ -88,6 +88,13 @@ tt_code tt_arena_open(tt_arena *arena, const char *name, size_t bytes, tt_err *e
                    strerror(why));
 }
 
+void tt_arena_lend(tt_arena *arena, const char *name, void *memory, size_t bytes)
+{
+    assert((uintptr_t)memory % TT_ALIGN == 0);
+    ASAN_POISON_MEMORY_REGION(memory, bytes);
+    *arena = (tt_arena){.name = name, .base = memory, .bytes = bytes, .lent = true};
+}
+
 size_t tt_arena_cost(size_t bytes)
 {
     return bytes > 0 ? round_up(bytes, TT_ALIGN) + TT_REDZONE : 0;
@@ -111,7 +118,9 @@ void tt_arena_close(tt_arena *arena)
 {
     if (arena->base != NULL) {
         ASAN_UNPOISON_MEMORY_REGION(arena->base, arena->bytes);
-        munmap(arena->base, arena->bytes);
+        if (!arena->lent) {
+            munmap(arena->base, arena->bytes);
+        }
     }
     *arena = (tt_arena){.name = arena->name};
 }

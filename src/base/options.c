@@ -164,8 +164,14 @@ const tt_option tt_options[] = {
     INT(fp8, margin, "0", 0, 6, TT_TRAJECTORY,
         "binades left free above those magnitudes by recipe delayed"),
 
-    INT(memory, zero, "1", 0, 1, TT_LAYOUT,
-        "0 = each rank holds the whole optimizer state; 1 = its share"),
+    INT(memory, zero, "1", 0, 3, TT_LAYOUT,
+        "what ranks divide among themselves: 0 = nothing; 1 = the optimizer state; 2 = gradients "
+        "too, "
+        "by reduce-scatter; 3 = weights too, gathered block by block"),
+    CHOICE(
+        memory, gradients, "auto", "auto|whole|pieces", TT_LAYOUT,
+        "with zero 2 and 3, between micro-batches a rank keeps: whole = all sums, reduced once a "
+        "step; pieces = its share, reduced in every micro-batch; auto = pieces if there is one"),
     CHOICE_OR_AUTO(
         memory, recompute, "none", "none|selective|sqrt|block", TT_LAYOUT,
         "activations computed again in backward instead of kept: norms and GELU, segments of "
@@ -183,6 +189,18 @@ const tt_option tt_options[] = {
         "it has no name while the run lasts"),
 
     INT(dist, bucket_mb, "25", 1, 1024, TT_LAYOUT, "largest piece of one reduction, 10^6 bytes"),
+    CHOICE(dist, node_shared, "auto", "auto|true|false", TT_LAYOUT,
+           "ranks of a node keep one copy of the weights (from zero 1 on) and reduce gradients in "
+           "shared "
+           "memory; auto = where there is room for it"),
+    INT(dist, node_ranks, "0", 0, MANY, TT_LAYOUT,
+        "ranks of a machine that share among themselves: as many as a NUMA domain has, to keep "
+        "copies "
+        "near; 0 = all"),
+    CHOICE(
+        dist, overlap, "auto", "auto|true|false", TT_LAYOUT,
+        "reductions and gathers go on while layers are computed; auto = where that hides more than "
+        "it costs, as measured at the start"),
 
     STRING(run, dir, "runs/default", TT_FREE, "folder of checkpoints and metrics"),
     INT(run, steps, NULL, 1, NO_END, TT_FREE, "optimizer steps of the whole run"),

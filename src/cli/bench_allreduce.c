@@ -8,25 +8,64 @@
 
 #include "cli/bench_impl.h"
 
-/* Seconds of one sum of `elements` FP32 numbers over all ranks, the slowest rank's. Collective. */
-static tt_code time_sum(tt_bench *bench, float *data, int64_t elements, double *seconds,
-                        tt_err *err)
+/* What sums a vector of one length over all ranks. */
+typedef struct tt_summer {
+    tt_node node;
+    tt_buckets buckets;
+    tt_shard cut;
+    tt_ring ring;
+    tt_reduce reduce;
+    void *held[1];
+} tt_summer;
+
+static void summer_close(tt_summer *s)
+{
+    tt_reduce_close(&s->reduce);
+    tt_ring_free(&s->ring);
+    tt_shard_free(&s->cut);
+    tt_buckets_free(&s->buckets);
+    tt_node_close(&s->node);
+}
+
+/* Collective. */
+static tt_code summer_open(tt_summer *s, tt_bench *bench, float *data, int64_t elements,
+                           tt_err *err)
 {
     tt_code rc = TT_OK;
-    tt_buckets buckets = {0};
-    tt_reduce reduce;
-    TT_TRY(tt_agree(
-        bench->world,
-        tt_buckets_make(&buckets, &elements, 1, bench->config.dist.bucket_mb * 1000000 / 4, err),
-        err));
+    tt_world *world = bench->world;
+    const int64_t limit = bench->config.dist.bucket_mb * 1000000 / 4;
+    *s = (tt_summer){.held = {data}};
+    TT_TRY(tt_agree(world, tt_buckets_make(&s->buckets, &elements, 1, limit, err), err));
+    TT_TRY(tt_agree(world, tt_shard_make(&s->cut, &s->buckets, true, world->rank, world->size, err),
+                    err));
+    TT_TRY(tt_agree(world, tt_ring_make(&s->ring, &s->buckets, &elements, 1, true, err), err));
+    TT_TRY(tt_node_open(&s->node, world, 1, err));
+    const tt_reduce_spec spec = {.node = &s->node,
+                                 .buckets = &s->buckets,
+                                 .ring = &s->ring,
+                                 .cut = &s->cut,
+                                 .all = true,
+                                 .held = s->held,
+                                 .threads = 1};
+    TT_TRY(tt_reduce_open(&s->reduce, &spec, err));
+out:
+    if (rc != TT_OK) {
+        summer_close(s);
+    }
+    return rc;
+}
+
+/* Seconds of one sum, the slowest rank's. Collective. */
+static tt_code time_sum(tt_bench *bench, tt_summer *summer, double *seconds, tt_err *err)
+{
+    tt_code rc = TT_OK;
     TT_TRY(tt_barrier(bench->world, err));
     double start = tt_seconds();
-    tt_reduce_begin(&reduce, bench->world, &buckets, data, NULL);
-    TT_TRY(tt_reduce_finish(&reduce, err));
+    tt_reduce_begin(&summer->reduce, false);
+    TT_TRY(tt_reduce_finish(&summer->reduce, err));
     *seconds = tt_seconds() - start;
     TT_TRY(tt_max_f64(bench->world, seconds, 1, err));
 out:
-    tt_buckets_free(&buckets);
     return rc;
 }
 
@@ -57,10 +96,14 @@ tt_code tt_bench_allreduce(tt_bench *bench, tt_err *err)
     }
     for (int64_t n = SMALLEST; n <= LARGEST; n *= 4) {
         double seconds = 0, start;
-        for (int64_t i = -1; i < bench->repeat; i++) { /* -1: not counted */
-            TT_TRY(time_sum(bench, data, n, &seconds, err));
+        tt_summer summer;
+        TT_TRY(summer_open(&summer, bench, data, n, err));
+        for (int64_t i = -1; i < bench->repeat && rc == TT_OK; i++) { /* -1: not counted */
+            rc = time_sum(bench, &summer, &seconds, err);
             value[tt_max(i, 0)] = seconds;
         }
+        summer_close(&summer);
+        TT_TRY(rc);
         seconds = tt_median(value, bench->repeat);
         for (int64_t i = 0; i < bench->repeat; i++) {
             TT_TRY(tt_barrier(bench->world, err));

@@ -15,33 +15,74 @@
 
 enum { NORMAL, EXACT, MODES };
 
-/* A second view of an open trainer in exact mode: the same weights, optimizer and scratch, a model of
- * its own over the same activations, accumulators in FP32. Owns the model alone. */
-static tt_code normal_view(tt_trainer *view, const tt_trainer *exact, tt_err *err)
+/* What differs between the modes of one trainer: the same weights, optimizer and scratch, a model of its
+ * own over the same activations, accumulators of another kind in the same memory. */
+typedef struct tt_view {
+    bool exact;
+    size_t grad_bytes;
+    tt_grad gradient, pieces;
+    tt_model *model;
+    tt_reduce reduce;
+} tt_view;
+
+static tt_view view_of(const tt_trainer *t)
 {
-    const tt_blueprint *p = &exact->print;
-    tt_arena activations = exact->arena[TT_MEM_ACTIVATIONS], packed = exact->arena[TT_MEM_PACKED];
-    *view = *exact;
-    view->print.config.run.exact = false;
-    view->print.grad_bytes = sizeof(float);
-    view->gradient = (tt_grad){.sum = (float *)(void *)exact->gradient.fixed};
-    activations.used = packed.used = 0;
-    return tt_model_open(&view->model, &p->shape, &p->params, &view->ctx, view->weights,
-                         &view->gradient, tt_blueprint_fp8(&view->print), &view->wide,
-                         &p->recompute, p->split.micro, p->shape.T, &activations,
-                         p->config.memory.pack_weights ? &packed : NULL, err);
+    return (tt_view){.exact = t->print.config.run.exact,
+                     .grad_bytes = t->print.grad_bytes,
+                     .gradient = t->gradient,
+                     .pieces = t->pieces,
+                     .model = t->model,
+                     .reduce = t->tutti.reduce};
+}
+
+/* What the trainer counted since is the view's that it leaves. */
+static void become(tt_trainer *t, tt_view *leave, const tt_view *view)
+{
+    *leave = view_of(t);
+    t->print.config.run.exact = view->exact;
+    t->print.grad_bytes = view->grad_bytes;
+    t->gradient = view->gradient;
+    t->pieces = view->pieces;
+    t->model = view->model;
+    t->tutti.reduce = view->reduce;
+}
+
+static tt_grad in_floats(const tt_grad *fixed)
+{
+    return (tt_grad){.sum = (float *)(void *)fixed->fixed};
+}
+
+/* The trainer, which is in exact mode, becomes one in normal mode. Collective. */
+static tt_code normal_view(tt_trainer *t, tt_err *err)
+{
+    tt_code rc = TT_OK;
+    tt_reduce_spec spec = t->tutti.reduce.spec;
+    spec.fixed = false;
+    t->print.config.run.exact = false;
+    t->print.grad_bytes = sizeof(float);
+    t->gradient = in_floats(&t->gradient);
+    t->pieces = in_floats(&t->pieces);
+    TT_TRY(tt_agree(t->world, tt_trainer_remodel(t, err), err));
+    rc = tt_reduce_open(&t->tutti.reduce, &spec, err);
+out:
+    return rc;
 }
 
 /* ms[MODES][n] and ratio[n] of n rounds; who goes first takes turns. Collective. */
-static tt_code measure(tt_trainer trainer[MODES], int64_t n, double *ms[MODES], double *ratio,
-                       tt_err *err)
+static tt_code measure(tt_trainer *t, tt_view view[MODES], int64_t n, double *ms[MODES],
+                       double *ratio, tt_err *err)
 {
     tt_code rc = TT_OK;
+    int now = NORMAL;
     for (int64_t round = -1; round < n; round++) { /* the first warms up and is written over */
         const int64_t at = tt_max(round, 0);
         for (int turn = 0; turn < MODES; turn++) {
             const int mode = (int)((round + 1 + turn) % MODES);
-            TT_TRY(tt_bench_one_step(&trainer[mode], &ms[mode][at], err));
+            if (mode != now) {
+                become(t, &view[now], &view[mode]);
+                now = mode;
+            }
+            TT_TRY(tt_bench_one_step(t, &ms[mode][at], err));
         }
         ratio[at] = ms[EXACT][at] / ms[NORMAL][at];
     }
@@ -49,10 +90,23 @@ out:
     return rc;
 }
 
+/* The trainer owns what is in it now, each view what it was left with. */
+static void close_views(tt_trainer *t, tt_view view[MODES])
+{
+    for (int mode = 0; mode < MODES; mode++) {
+        if (view[mode].model != t->model) {
+            tt_reduce_close(&view[mode].reduce);
+            tt_model_close(view[mode].model);
+        }
+    }
+    tt_trainer_close(t);
+}
+
 tt_code tt_bench_exact(tt_bench *bench, tt_err *err)
 {
     tt_code rc = TT_OK;
-    tt_trainer trainer[MODES] = {{0}};
+    tt_trainer trainer = {0};
+    tt_view view[MODES] = {{0}};
     tt_noise noise = {0};
     tt_log log = tt_log_open(bench->world->rank);
     const int64_t n = bench->repeat;
@@ -62,11 +116,13 @@ tt_code tt_bench_exact(tt_bench *bench, tt_err *err)
     TT_TRY(tt_noise_open(&noise, bench, err));
     bench->config.run.steps = 2 * (n + 1);
     bench->config.run.exact = true;
-    TT_TRY(tt_trainer_open(&trainer[EXACT], &bench->config, bench->world, &log, err));
+    TT_TRY(tt_trainer_open(&trainer, &bench->config, bench->world, &log, err));
     tt_noise_close(&noise);
-    TT_TRY(tt_agree(bench->world, normal_view(&trainer[NORMAL], &trainer[EXACT], err), err));
-    TT_TRY(measure(trainer, n, ms, ratio, err));
-    const tt_blueprint *print = &trainer[EXACT].print;
+    view[EXACT] = view_of(&trainer);
+    TT_TRY(normal_view(&trainer, err));
+    view[NORMAL] = view_of(&trainer);
+    TT_TRY(measure(&trainer, view, n, ms, ratio, err));
+    const tt_blueprint *print = &trainer.print;
     const double planned = (double)print->plan.total / 1048576.0;
     const double wider = (double)tt_bytes(print->params.total, sizeof(int64_t) - sizeof(float));
     const double middle = tt_median(ratio, n); /* which sorts them */
@@ -89,8 +145,7 @@ tt_code tt_bench_exact(tt_bench *bench, tt_err *err)
                 (long long)n, print->plan.ranks, print->plan.threads,
                 (long long)print->plan.tokens_per_step, print->ops.isa);
 out:
-    tt_model_close(trainer[NORMAL].model);
-    tt_trainer_close(&trainer[EXACT]);
+    close_views(&trainer, view);
     tt_noise_close(&noise);
     free(memory);
     return rc;

@@ -14,22 +14,14 @@
 
 enum { KINDS = TT_RECOMPUTE_KINDS };
 
-/* From now on the trainer goes by this choice: another model over the same memory. Between steps
- * activations hold nothing, and packed weights lie where they lay. Local. */
+/* From now on the trainer goes by this choice. Local. */
 static tt_code choose(tt_trainer *t, tt_recompute_kind kind, tt_err *err)
 {
     tt_blueprint *p = &t->print;
-    tt_arena activations = t->arena[TT_MEM_ACTIVATIONS], packed = t->arena[TT_MEM_PACKED];
-    tt_fp8 *fp8 = tt_blueprint_fp8(p);
-    activations.used = packed.used = 0;
-    if (fp8 != NULL) { /* what it remembers stays where the trainer placed it */
-        (void)tt_arena_take(&activations, tt_fp8_bytes(fp8));
-    }
     tt_model_close(t->model);
-    p->recompute = tt_recompute_make(kind, p->shape.L, 0, fp8 != NULL);
-    return tt_model_open(&t->model, &p->shape, &p->params, &t->ctx, t->weights, &t->gradient, fp8,
-                         &t->wide, &p->recompute, p->split.micro, p->shape.T, &activations,
-                         p->config.memory.pack_weights ? &packed : NULL, err);
+    t->model = NULL;
+    p->recompute = tt_recompute_make(kind, p->shape.L, 0, tt_blueprint_fp8(p) != NULL);
+    return tt_trainer_remodel(t, err);
 }
 
 /* ms[KINDS][n] of n rounds, and ratio[KINDS][n] to none in the same round; who goes first takes turns.

@@ -76,10 +76,9 @@ void tt_buckets_free(tt_buckets *buckets)
     *buckets = (tt_buckets){0};
 }
 
-tt_code tt_shard_make(tt_shard *shard, const tt_buckets *buckets, int zero, int rank, int ranks,
+tt_code tt_shard_make(tt_shard *shard, const tt_buckets *buckets, bool pieces, int rank, int ranks,
                       tt_err *err)
 {
-    assert(zero == 0 || zero == 1);
     *shard = (tt_shard){.count = buckets->count};
     shard->range = tt_alloc(shard->count, sizeof *shard->range, err);
     if (shard->range != NULL) {
@@ -92,7 +91,7 @@ tt_code tt_shard_make(tt_shard *shard, const tt_buckets *buckets, int zero, int 
     for (int i = 0; i < shard->count; i++) {
         tt_range bucket = buckets->bucket[i].range;
         tt_range piece = {0, bucket.end - bucket.first};
-        if (zero >= 1) {
+        if (pieces) {
             piece = tt_cut(piece.end, rank, ranks);
         }
         shard->range[i] = (tt_range){bucket.first + piece.first, bucket.first + piece.end};

@@ -7,7 +7,9 @@
  *     TT_TRY(tt_mpi_check(MPI_Allreduce(...), "MPI_Allreduce", err));
  *     tt_wire_add(world, bytes, start);
  *
- * and is not written at all for one rank: alone there is no wire. */
+ * and is not written at all for one rank: alone there is no wire. One that goes on while the caller
+ * works is counted by tt_wire_begin and tt_wire_end, and what its calls take between tt_wire_enter and
+ * tt_wire_leave. */
 #ifndef TUTTI_DIST_IMPL_H
 #define TUTTI_DIST_IMPL_H
 
@@ -16,13 +18,23 @@
 #include <stddef.h>
 
 #include "tutti/dist/mpi_comm.h"
+#include "tutti/dist/node.h"
 #include "tutti/dist/world.h"
 
 /* TT_OK for MPI_SUCCESS, else TT_EWORLD with the name of the call and MPI's own words. */
 tt_code tt_mpi_check(int result, const char *call, tt_err *err);
 
-/* Counts one collective over a payload of `bytes` that began at tt_seconds() == start. */
+/* Counts one blocking collective over a payload of `bytes` that began at tt_seconds() == start. */
 void tt_wire_add(tt_world *world, size_t bytes, double start);
+/* One that goes on while others work begins, ends. Nothing happens when alone; nor in the next. */
+void tt_wire_begin(tt_world *world, size_t bytes);
+void tt_wire_end(tt_world *world);
+/* Between the two this rank does nothing but communicate; they may be nested. */
+void tt_wire_enter(tt_world *world);
+void tt_wire_leave(tt_world *world);
+
+/* The ranks that stand for a lane; MPI_COMM_NULL when this one does not. */
+MPI_Comm tt_node_lane(const tt_node *node, tt_lane_use use, int lane);
 
 /* In-place MPI_Allreduce of `count` elements of `size` bytes; nothing happens when alone. */
 tt_code tt_allreduce(tt_world *world, void *data, int count, size_t size, MPI_Datatype type,

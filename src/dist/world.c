@@ -8,6 +8,7 @@
  *
  * Owns: the communicator and the counts that a gather needs. Next: agree.c, reduce.c. */
 #include <assert.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,11 +33,74 @@ tt_code tt_mpi_check(int result, const char *call, tt_err *err)
     return tt_fail(err, TT_EWORLD, "%s failed: %s", call, words);
 }
 
+void tt_wire_begin(tt_world *world, size_t bytes)
+{
+    if (tt_alone(world)) {
+        return;
+    }
+    world->wire.calls += 1;
+    world->wire.bytes += tt_count(bytes);
+    tt_wire *wire = &world->wire;
+    if (wire->open++ == 0) {
+        wire->since = tt_seconds();
+        if (wire->depth > 0) { /* between two that were under way it did nothing else either */
+            wire->seconds += wire->since - fmax(wire->entered, wire->counted);
+            wire->counted = wire->since;
+        }
+    }
+}
+
+void tt_wire_end(tt_world *world)
+{
+    tt_wire *wire = &world->wire;
+    if (!tt_alone(world) && --wire->open == 0) {
+        const double now = tt_seconds();
+        wire->seconds += now - wire->since;
+        wire->counted = now;
+    }
+}
+
+tt_wire tt_world_wire(const tt_world *world)
+{
+    tt_wire wire = world->wire;
+    if (wire.open > 0) {
+        wire.seconds += tt_seconds() - wire.since;
+    }
+    return wire;
+}
+
+/* Since `start` this rank did nothing but communicate. */
+static void spend(tt_wire *wire, double start)
+{
+    const double now = tt_seconds();
+    const double from = fmax(start, wire->counted);
+    const double until = wire->open == 0 ? now : wire->since; /* from then on it is counted later */
+    wire->exposed += wire->depth == 0 ? now - start : 0;
+    if (until > from) {
+        wire->seconds += until - from;
+        wire->counted = until;
+    }
+}
+
 void tt_wire_add(tt_world *world, size_t bytes, double start)
 {
     world->wire.calls += 1;
     world->wire.bytes += tt_count(bytes);
-    world->wire.seconds += tt_seconds() - start;
+    spend(&world->wire, start);
+}
+
+void tt_wire_enter(tt_world *world)
+{
+    if (!tt_alone(world) && world->wire.depth++ == 0) {
+        world->wire.entered = tt_seconds();
+    }
+}
+
+void tt_wire_leave(tt_world *world)
+{
+    if (!tt_alone(world) && --world->wire.depth == 0) {
+        spend(&world->wire, world->wire.entered);
+    }
 }
 
 /* How many ranks run on this node, which of them this one is, and how many of them may run on

@@ -24,37 +24,93 @@
 
 /* ---- open ---- */
 
+static int64_t shift_of(const int64_t *shift, const tt_param *param)
+{
+    return shift != NULL ? shift[param->stage] : 0;
+}
+
 static tt_home *home_of(const tt_model *model, tt_role role, int stage)
 {
     return &model->home[stage * TT_ROLES + (int)role];
 }
 
-/* The extents of every matrix that a matmul reads, and with an arena room for its packed form. */
+/* The extents of every matrix that a matmul reads, and with an arena room for its packed form: one of
+ * its own, or a part of what groups of one place use in turn. */
 static void place_matrices(tt_model *model, const tt_params *params, tt_arena *arena)
 {
+    const tt_held *held = &model->held;
+    unsigned char *place[TT_HELD_PLACES] = {NULL};
+    size_t used[TT_HELD_PLACES] = {0};
+    size_t bytes[TT_HELD_PLACES];
+    int group[TT_HELD_PLACES];
+    tt_packed_places(bytes, &model->shape, params, model->ctx->ops, held);
+    for (int p = 0; arena != NULL && held->place != NULL && p < held->places; p++) {
+        place[p] = tt_arena_take(arena, bytes[p]);
+        group[p] = -1;
+    }
     for (int stage = 0; stage < model->stages; stage++) {
         const tt_program *program = tt_stage_program(model->shape.L, stage);
         for (int i = 0; i < program->length; i++) {
             const tt_apply *a = &program->apply[i];
             const tt_param *matrix = tt_apply_matrix(params, a, stage);
-            if (matrix != NULL) {
-                tt_home *home = home_of(model, a->weight, stage);
-                home->rows = matrix->dim[0];
-                home->columns = matrix->dim[1];
-                home->wide = matrix->wide;
-                if (arena != NULL && !matrix->up) {
-                    home->packed = tt_arena_take(
-                        arena, model->ctx->ops->packed_bytes(home->rows, home->columns));
-                }
+            if (matrix == NULL) {
+                continue;
             }
+            tt_home *home = home_of(model, a->weight, stage);
+            home->rows = matrix->dim[0];
+            home->columns = matrix->dim[1];
+            home->wide = matrix->wide;
+            if (arena == NULL || matrix->up) {
+                continue;
+            }
+            const size_t packed = model->ctx->ops->packed_bytes(home->rows, home->columns);
+            if (held->place == NULL) {
+                home->packed = tt_arena_take(arena, packed);
+                continue;
+            }
+            const int p = held->place[matrix->stage];
+            if (group[p] != held->group[matrix->stage]) {
+                group[p] = held->group[matrix->stage];
+                used[p] = 0;
+            }
+            home->packed = place[p] + used[p];
+            used[p] += tt_arena_cost(packed);
         }
     }
 }
 
+/* Deals the matrices of each stage among the ranks that make packed forms together: each goes to the
+ * rank that has least. */
+static tt_code deal_matrices(tt_model *model, tt_err *err)
+{
+    const int shares = model->held.shares > 1 ? model->held.shares : 1;
+    int64_t *load = tt_alloc(shares, sizeof *load, err);
+    if (load == NULL) {
+        return err->code;
+    }
+    for (int stage = 0; stage < model->stages; stage++) {
+        memset(load, 0, tt_bytes(shares, sizeof *load));
+        for (int i = 0; i < model->stages * TT_ROLES; i++) {
+            tt_home *home = &model->home[i];
+            if (home->offset < 0 || home->rows == 0 || home->stage != stage) {
+                continue;
+            }
+            int least = 0;
+            for (int s = 1; s < shares; s++) {
+                least = load[s] < load[least] ? s : least;
+            }
+            load[least] += tt_mul(home->rows, home->columns);
+            home->mine = shares == 1 || least == model->held.share;
+        }
+    }
+    free(load);
+    return TT_OK;
+}
+
 tt_code tt_model_open(tt_model **out_model, const tt_shape *shape, const tt_params *params,
-                      tt_ctx *ctx, void *weights, const tt_grad *gradient, tt_fp8 *fp8,
-                      const tt_wide *wide, const tt_recompute *recompute, int64_t B, int64_t T,
-                      tt_arena *arena, tt_arena *packed, tt_err *err)
+                      tt_ctx *ctx, void *weights, const tt_grad *gradient, const tt_held *held,
+                      tt_fp8 *fp8, const tt_wide *wide, const tt_recompute *recompute, int64_t B,
+                      int64_t T, tt_arena *arena, tt_arena *packed, tt_err *err)
 {
     assert(B >= 1 && T >= 1 && T <= shape->T && params->stages == shape->L + 2);
     tt_code rc = TT_OK;
@@ -71,6 +127,7 @@ tt_code tt_model_open(tt_model **out_model, const tt_shape *shape, const tt_para
         .fp8 = fp8,
         .weights = weights,
         .gradient = gradient != NULL ? *gradient : (tt_grad){.sum = NULL},
+        .held = held != NULL ? *held : (tt_held){.places = 0},
         .B = B,
         .T = T,
         .stages = params->stages,
@@ -84,13 +141,18 @@ tt_code tt_model_open(tt_model **out_model, const tt_shape *shape, const tt_para
         for (int role = 0; role < TT_ROLES; role++) {
             const tt_param *param = tt_params_role(params, role, stage);
             tt_home *home = home_of(model, role, stage);
-            home->offset = param != NULL ? param->offset : -1;
+            home->offset =
+                param != NULL ? param->offset - shift_of(model->held.weight_shift, param) : -1;
+            home->gradient =
+                param != NULL ? param->offset - shift_of(model->held.gradient_shift, param) : -1;
+            home->stage = param != NULL ? param->stage : -1;
             home->index = param != NULL ? param - params->param : -1;
             home->wide = -1;
         }
     }
-    const bool packs = packed != NULL && tt_model_packed_bytes(shape, params, ctx->ops) > 0;
+    const bool packs = packed != NULL && tt_model_packed_bytes(shape, params, ctx->ops, held) > 0;
     place_matrices(model, params, packs ? packed : NULL);
+    TT_TRY(deal_matrices(model, err));
     tt_layout_make(&model->layout, shape, B, T, model->act_bytes, gradient != NULL, fp8, recompute);
     model->memory = tt_arena_take(arena, model->layout.bytes);
     tt_model_settle(model);
@@ -111,20 +173,38 @@ void tt_model_close(tt_model *model)
     }
 }
 
-void tt_model_pack(tt_model *model)
+/* Of the stage's own applications, or of those of the last stage, the matrices of stage `of`. */
+static void pack_matrices(tt_model *model, int stage, int of)
 {
-    for (int stage = 0; model->fp8 != NULL && stage < model->stages; stage++) {
-        const tt_program *program = tt_stage_program(model->shape.L, stage);
-        for (int i = 0; i < program->length; i++) {
+    const tt_program *program = tt_stage_program(model->shape.L, stage);
+    for (int i = 0; model->fp8 != NULL && i < program->length; i++) {
+        const tt_home *home = home_of(model, program->apply[i].weight, stage);
+        if (home->mine && home->stage == of) {
             tt_model_round_weights(model, &program->apply[i], stage);
         }
     }
-    for (int i = 0; i < model->stages * TT_ROLES; i++) {
-        const tt_home *home = &model->home[i];
-        if (home->packed != NULL) {
+    for (int role = 0; role < TT_ROLES; role++) {
+        const tt_home *home = home_of(model, (tt_role)role, stage);
+        if (home->packed != NULL && home->mine && home->stage == of) {
             const void *w = model->weights + tt_bytes(home->offset, model->act_bytes);
             model->ctx->ops->pack(model->ctx, home->packed, w, home->rows, home->columns);
         }
+    }
+}
+
+void tt_model_pack_stage(tt_model *model, int stage)
+{
+    const int crown = model->stages - 1;
+    pack_matrices(model, stage, stage);
+    if (stage == 0) { /* the head of a tied model */
+        pack_matrices(model, crown, stage);
+    }
+}
+
+void tt_model_pack(tt_model *model)
+{
+    for (int stage = 0; stage < model->stages; stage++) {
+        tt_model_pack_stage(model, stage);
     }
 }
 
@@ -193,8 +273,10 @@ tt_weight tt_pass_matrix(const tt_pass *pass, const tt_apply *a, int stage)
 
 tt_grad tt_pass_weight_gradient(const tt_pass *pass, tt_role role, int stage)
 {
-    tt_grad g = tt_grad_from(&pass->model->gradient, weight_offset(pass, role, stage));
-    g.lost = g.lost != NULL ? g.lost + home_of(pass->model, role, stage)->index : NULL;
+    const tt_home *home = home_of(pass->model, role, stage);
+    assert(home->offset >= 0);
+    tt_grad g = tt_grad_from(&pass->model->gradient, home->gradient);
+    g.lost = g.lost != NULL ? g.lost + home->index : NULL;
     return g;
 }
 
@@ -229,11 +311,20 @@ void tt_apply_forward(tt_pass *pass, const tt_apply *a, int stage)
     }
 }
 
+static void between(const tt_pass *pass)
+{
+    if (pass->hooks != NULL && pass->hooks->between != NULL) {
+        pass->hooks->between(pass->hooks->user);
+    }
+}
+
 static void stage_forward(tt_pass *pass, int stage)
 {
     const tt_program *program = tt_stage_program(pass->model->shape.L, stage);
+    tt_hooks_enter(pass->hooks, stage, false);
     for (int i = 0; i < program->length; i++) {
         tt_apply_forward(pass, &program->apply[i], stage);
+        between(pass);
     }
 }
 
@@ -245,6 +336,7 @@ static void stage_backward(tt_pass *pass, int stage)
         const tt_apply *a = &program->apply[i];
         if (tt_layers[a->layer].backward != NULL) {
             tt_layers[a->layer].backward(pass, a, stage);
+            between(pass);
         }
     }
 }
@@ -282,10 +374,12 @@ static void segment_again(tt_pass *pass, int first, int last)
     tt_pass_keep(pass, TT_X, first);
     for (int stage = first; stage <= last; stage++) {
         const tt_program *program = tt_stage_program(pass->model->shape.L, stage);
+        tt_hooks_enter(pass->hooks, stage, false);
         for (int i = 0; i < program->length; i++) {
             const tt_apply *a = &program->apply[i];
             if (tt_again_runs(a, stage == last)) {
                 tt_apply_forward(pass, a, stage);
+                between(pass);
             }
         }
     }
@@ -299,10 +393,11 @@ static void stage_again(tt_pass *pass, int stage)
     case TT_AGAIN_NOTHING:
         break;
     case TT_AGAIN_CHEAP:
+        tt_hooks_enter(pass->hooks, stage, false);
         cheap_again(pass, stage);
         break;
     case TT_AGAIN_SEGMENT:
-        segment_again(pass, stage - tt_int(r->segment) + 1, stage);
+        segment_again(pass, tt_again_first(r, pass->model->shape.L, stage), stage);
         break;
     }
     pass->again = false;
@@ -312,10 +407,11 @@ static void stage_again(tt_pass *pass, int stage)
 
 void tt_model_train(tt_model *model, const int32_t *token, const int32_t *target,
                     const int64_t *sample, int64_t B, int64_t T, uint64_t seed, int64_t step,
-                    float scale, tt_loss *loss, tt_grad_ready on_grad_ready, void *user)
+                    float scale, tt_loss *loss, const tt_hooks *hooks)
 {
     tt_pass pass = tt_pass_make(model, token, B, T);
     tt_pass_train(&pass, target, sample, seed, step, scale, loss);
+    pass.hooks = hooks;
 
     /* The stream's gradient starts at zero, as every reader of the stream adds to it. */
     memset(tt_pass_gradient(&pass, TT_X), 0,
@@ -326,18 +422,18 @@ void tt_model_train(tt_model *model, const int32_t *token, const int32_t *target
     }
     for (int stage = model->stages - 1; stage >= 0; stage--) {
         stage_again(&pass, stage);
+        tt_hooks_enter(hooks, stage, true);
         stage_backward(&pass, stage);
-        if (on_grad_ready != NULL) {
-            on_grad_ready(user, stage);
-        }
+        tt_hooks_grad_ready(hooks, stage);
     }
     model->ctx->count = (tt_counts){.result = NULL};
 }
 
 void tt_model_eval(tt_model *model, const int32_t *token, const int32_t *target, int64_t B,
-                   int64_t T, tt_loss *loss)
+                   int64_t T, tt_loss *loss, const tt_hooks *hooks)
 {
     tt_pass pass = tt_pass_make(model, token, B, T);
+    pass.hooks = hooks;
     pass.target = target;
     pass.loss = loss;
     for (int stage = 0; stage < model->stages; stage++) {

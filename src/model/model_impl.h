@@ -203,6 +203,14 @@ typedef enum tt_again {
 
 tt_again tt_again_of(const tt_recompute *recompute, int64_t L, int stage);
 
+/* The first stage that goes forward again before backward of `stage`, which is the last; stage + 1: none
+ * does. */
+int tt_again_first(const tt_recompute *recompute, int64_t L, int stage);
+
+/* hooks NULL: nothing. */
+void tt_hooks_enter(const tt_hooks *hooks, int stage, bool backward);
+void tt_hooks_grad_ready(const tt_hooks *hooks, int stage);
+
 /* Does the application run again when its stage does? `last`: of the segment, so that nobody reads its
  * output any more when that is the next stage's input. */
 bool tt_again_runs(const tt_apply *a, bool last);
@@ -211,12 +219,21 @@ bool tt_again_runs(const tt_apply *a, bool last);
 
 /* Where a parameter is that a stage uses. */
 typedef struct tt_home {
-    int64_t offset;        /* into the flat vector; -1: the stage has no such parameter */
+    int64_t offset;        /* into the weights; -1: the stage has no such parameter */
+    int64_t gradient;      /* into the gradient */
+    int stage;             /* of the parameter */
+    bool mine;             /* this rank makes what matmuls read of it */
     int64_t index;         /* in the table of parameters */
     int64_t rows, columns; /* of a matrix that a matmul reads */
     int64_t wide;          /* where its FP32 copy is, among such; -1: it has none */
     void *packed;          /* its packed form, the arena's; NULL: none is kept */
 } tt_home;
+
+enum { TT_HELD_PLACES = 8 }; /* at most so many that are used in turn */
+
+/* bytes[held->places] out: room for the packed forms of the largest group of each place. */
+void tt_packed_places(size_t *bytes, const tt_shape *shape, const tt_params *params,
+                      const tt_ops *ops, const tt_held *held);
 
 struct tt_model {
     tt_shape shape;
@@ -224,8 +241,9 @@ struct tt_model {
     tt_wide wide; /* ctx NULL: nothing is up */
     size_t act_bytes;
     tt_fp8 *fp8;            /* borrowed; NULL: not in FP8 */
-    unsigned char *weights; /* [N] act, borrowed */
-    tt_grad gradient;       /* [N] borrowed; empty: evaluation only */
+    unsigned char *weights; /* act, borrowed */
+    tt_grad gradient;       /* borrowed; empty: evaluation only */
+    tt_held held;           /* where in them stages are */
     int64_t B, T;           /* largest micro-batch */
     int stages;             /* L + 2 */
     tt_home *home;          /* [stages * TT_ROLES] owned */
@@ -243,6 +261,7 @@ struct tt_pass {
     const int64_t *sample; /* [B]; NULL without dropout */
     bool train;            /* with dropout and gradients */
     bool again;            /* what runs now has run before, and has been counted */
+    const tt_hooks *hooks; /* NULL: none */
     tt_key key;            /* of this step's dropout */
     float scale;           /* of the loss's gradient */
     tt_loss *loss;

@@ -127,17 +127,53 @@ void tt_model_place_wide(tt_params *params, const tt_shape *shape, const tt_auto
     }
 }
 
-size_t tt_model_packed_bytes(const tt_shape *shape, const tt_params *params, const tt_ops *ops)
+/* Room for the packed forms that the applications of a stage read, of matrices of group `group` (-1: of
+ * all). */
+static size_t packed_of_stage(const tt_shape *shape, const tt_params *params, const tt_ops *ops,
+                              const tt_held *held, int stage, int group)
 {
+    const tt_program *program = tt_stage_program(shape->L, stage);
     size_t bytes = 0;
-    for (int stage = 0; stage < params->stages; stage++) {
-        const tt_program *program = tt_stage_program(shape->L, stage);
-        for (int i = 0; i < program->length; i++) {
-            const tt_param *matrix = tt_apply_matrix(params, &program->apply[i], stage);
-            if (matrix != NULL && !matrix->up) { /* FP32's matmuls have no packed form */
-                bytes += tt_arena_cost(ops->packed_bytes(matrix->dim[0], matrix->dim[1]));
-            }
+    for (int i = 0; i < program->length; i++) {
+        const tt_param *matrix = tt_apply_matrix(params, &program->apply[i], stage);
+        const bool here = matrix != NULL && (group < 0 || held->group[matrix->stage] == group);
+        if (here && !matrix->up) { /* FP32's matmuls have no packed form */
+            bytes += tt_arena_cost(ops->packed_bytes(matrix->dim[0], matrix->dim[1]));
         }
+    }
+    return bytes;
+}
+
+void tt_packed_places(size_t *bytes, const tt_shape *shape, const tt_params *params,
+                      const tt_ops *ops, const tt_held *held)
+{
+    assert(held->places <= TT_HELD_PLACES || held->place == NULL);
+    for (int p = 0; held->place != NULL && p < held->places; p++) {
+        bytes[p] = 0;
+    }
+    for (int s = 0; held->place != NULL && s < params->stages; s++) {
+        const int group = held->group[s];
+        size_t sum = 0;
+        for (int stage = 0; stage < params->stages; stage++) {
+            sum += packed_of_stage(shape, params, ops, held, stage, group);
+        }
+        bytes[held->place[s]] = sum > bytes[held->place[s]] ? sum : bytes[held->place[s]];
+    }
+}
+
+size_t tt_model_packed_bytes(const tt_shape *shape, const tt_params *params, const tt_ops *ops,
+                             const tt_held *held)
+{
+    size_t bytes = 0, place[TT_HELD_PLACES];
+    if (held != NULL && held->place != NULL) {
+        tt_packed_places(place, shape, params, ops, held);
+        for (int p = 0; p < held->places; p++) {
+            bytes += tt_arena_cost(place[p]);
+        }
+        return bytes;
+    }
+    for (int stage = 0; stage < params->stages; stage++) {
+        bytes += packed_of_stage(shape, params, ops, NULL, stage, -1);
     }
     return bytes;
 }

@@ -51,6 +51,14 @@ tt_again tt_again_of(const tt_recompute *r, int64_t L, int stage)
     return r->selective && k < L - 1 ? TT_AGAIN_CHEAP : TT_AGAIN_NOTHING;
 }
 
+int tt_again_first(const tt_recompute *r, int64_t L, int stage)
+{
+    const tt_again again = tt_again_of(r, L, stage);
+    return again == TT_AGAIN_NOTHING ? stage + 1
+           : again == TT_AGAIN_CHEAP ? stage
+                                     : stage - tt_int(r->segment) + 1;
+}
+
 bool tt_again_runs(const tt_apply *a, bool last)
 {
     return !last || a->out != TT_NEXT;

@@ -97,8 +97,8 @@ static tt_code allocate(tt_infer *infer, int threads, tt_err *err)
     infer->wide = tt_arena_take(&infer->arena, wide);
     const tt_wide up = tt_wide_of(p, &infer->wide_ctx, infer->ctx.workspace, scratch, infer->wide);
     TT_TRY(tt_model_open(&infer->model, &p->shape, &p->params, &infer->ctx, infer->weights, NULL,
-                         tt_blueprint_fp8(&infer->print), &up, NULL, infer->B, T, &infer->arena,
-                         packed > 0 ? &infer->arena : NULL, err));
+                         NULL, tt_blueprint_fp8(&infer->print), &up, NULL, infer->B, T,
+                         &infer->arena, packed > 0 ? &infer->arena : NULL, err));
 out:
     return rc;
 }

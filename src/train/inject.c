@@ -6,24 +6,18 @@
 
 #include "train/train_impl.h"
 
-/* A poisoned accumulator stays poisoned whatever is added to it. */
 void tt_inject_start(tt_trainer *t, int64_t number, tt_mistakes *mistakes)
 {
     const tt_fault *fault = &t->fault;
     const int rank = t->world->rank;
-    const bool nan = tt_fault_due(fault, TT_FAULT_NAN_GRAD, rank, number);
-    const bool inf = tt_fault_due(fault, TT_FAULT_INF_GRAD, rank, number);
+    t->tutti.poison_nan = tt_fault_due(fault, TT_FAULT_NAN_GRAD, rank, number);
+    t->tutti.poison_inf = tt_fault_due(fault, TT_FAULT_INF_GRAD, rank, number);
+    t->tutti.flip = tt_fault_due(fault, TT_FAULT_FLIP_GRAD, rank, number);
     *mistakes =
-        (tt_mistakes){.flip = tt_fault_due(fault, TT_FAULT_FLIP_GRAD, rank, number),
-                      .bad_norm = tt_fault_due(fault, TT_FAULT_BAD_NORM, rank, number),
+        (tt_mistakes){.bad_norm = tt_fault_due(fault, TT_FAULT_BAD_NORM, rank, number),
                       .clip_scaled = tt_fault_due(fault, TT_FAULT_CLIP_SCALED, rank, number),
                       .sync_every = tt_fault_due(fault, TT_FAULT_SYNC_EVERY, rank, number)};
     tt_fault_crash(fault, "in_step", rank, number);
-    if ((nan || inf) && t->gradient.fixed != NULL) {
-        t->gradient.lost[0]++;
-    } else if (nan || inf) {
-        t->gradient.sum[0] = nan ? NAN : INFINITY;
-    }
 }
 
 void tt_inject_update(const tt_trainer *t)
@@ -36,7 +30,7 @@ void tt_inject_update(const tt_trainer *t)
 }
 
 /* The bit below the highest one of the first element. */
-void tt_inject_flip(const tt_grad *g)
+static void flip(const tt_grad *g)
 {
     if (g->fixed != NULL) {
         uint64_t size = (uint64_t)(g->fixed[0] < 0 ? -g->fixed[0] : g->fixed[0]), bit = 1;
@@ -50,6 +44,20 @@ void tt_inject_flip(const tt_grad *g)
         bits ^= 1u << 22;
         memcpy(g->sum, &bits, sizeof bits);
     }
+}
+
+void tt_inject_spoil(tt_tutti *u)
+{
+    const tt_grad *g = &u->trainer->gradient; /* the first element is held first */
+    if ((u->poison_nan || u->poison_inf) && g->fixed != NULL) {
+        g->lost[0]++;
+    } else if (u->poison_nan || u->poison_inf) {
+        g->sum[0] = u->poison_nan ? NAN : INFINITY;
+    }
+    if (u->flip) {
+        flip(g);
+    }
+    u->poison_nan = u->poison_inf = u->flip = false;
 }
 
 float tt_inject_scale(const tt_batch *batch, const tt_mistakes *mistakes)
@@ -74,18 +82,35 @@ double tt_inject_norm(double norm, double loss_scale, const tt_mistakes *mistake
     return mistakes->clip_scaled ? norm * loss_scale : norm;
 }
 
-/* After it rank 0 holds the sum so far, and the others hold nothing: the next reduction adds what came
+/* Of this rank's accumulators only its own pieces stay, in ZeRO 0 those of rank 0. */
+static void keep_sums(tt_trainer *t)
+{
+    const tt_shard *cut = &t->print.cut;
+    const size_t size = t->print.grad_bytes;
+    unsigned char *all =
+        t->gradient.fixed != NULL ? (void *)t->gradient.fixed : (void *)t->gradient.sum;
+    for (int b = 0; b < cut->count && t->print.config.memory.zero > 0; b++) {
+        const tt_range bucket = t->print.buckets.bucket[b].range, mine = cut->range[b];
+        memset(all + tt_bytes(bucket.first, size), 0, tt_bytes(mine.first - bucket.first, size));
+        memset(all + tt_bytes(mine.end, size), 0, tt_bytes(bucket.end - mine.end, size));
+    }
+    if (t->print.config.memory.zero == 0 && t->world->rank != 0) {
+        tt_gradient_clear(t);
+    }
+}
+
+/* After it each rank holds sums of what it owns, and nothing else: the next reduction adds what came
  * since. */
 tt_code tt_inject_sync(tt_trainer *t, const tt_mistakes *mistakes, tt_err *err)
 {
-    if (!mistakes->sync_every) {
+    if (!mistakes->sync_every || t->print.slices) { /* which syncs anyway */
         return TT_OK;
     }
-    tt_reduce early;
-    tt_reduce_begin(&early, t->world, &t->print.buckets, t->gradient.sum, t->gradient.fixed);
-    tt_code rc = tt_reduce_finish(&early, err);
-    if (t->world->rank != 0) {
-        tt_gradient_clear(t);
+    tt_reduce_begin(&t->tutti.reduce, false);
+    tt_code rc = tt_reduce_finish(&t->tutti.reduce, err);
+    if (rc == TT_OK) { /* nobody reads what is cleared */
+        rc = tt_barrier(t->world, err);
     }
+    keep_sums(t);
     return rc;
 }

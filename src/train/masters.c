@@ -7,6 +7,8 @@
 #include "tutti/base/narrow.h"
 #include "tutti/numerics/bf16_weight.h"
 
+#include "train/train_impl.h"
+
 tt_code tt_masters_resolve(const tt_config *config, tt_master_kind *kind, bool *stochastic,
                            tt_err *err)
 {
@@ -71,26 +73,26 @@ static run run_in(const tt_shard *shard, int i, int64_t first, int64_t count)
 /* Lower halves from the optimizer, SOME at a time. */
 static void get_split(const tt_trainer *t, run r, float *to)
 {
-    const tt_bf16 *weight = t->weights;
+    const tt_bf16 *weight = tt_weight_own(t, r.flat, r.local);
     uint16_t low[SOME];
     for (int64_t done = 0; done < r.count; done += SOME) {
         const int64_t some = tt_min(SOME, r.count - done);
         tt_optimizer_get(&t->optimizer, TT_KEPT_MASTER, r.local + done, some, low);
         for (int64_t e = 0; e < some; e++) {
-            to[done + e] = tt_f32_of_split(weight[r.flat + done + e], low[e]);
+            to[done + e] = tt_f32_of_split(weight[done + e], low[e]);
         }
     }
 }
 
 static void put_split(const tt_trainer *t, run r, const float *from)
 {
-    tt_bf16 *weight = t->weights;
+    tt_bf16 *weight = tt_weight_own(t, r.flat, r.local);
     uint16_t low[SOME];
     for (int64_t done = 0; done < r.count; done += SOME) {
         const int64_t some = tt_min(SOME, r.count - done);
         for (int64_t e = 0; e < some; e++) {
             const tt_split_f32 split = tt_split_of_f32(from[done + e]);
-            weight[r.flat + done + e] = split.high;
+            weight[done + e] = split.high;
             low[e] = split.low;
         }
         tt_optimizer_put(&t->optimizer, TT_KEPT_MASTER, r.local + done, some, low);
@@ -100,17 +102,20 @@ static void put_split(const tt_trainer *t, run r, const float *from)
 void tt_masters_get(const tt_trainer *t, int64_t first, int64_t count, float *out)
 {
     const tt_shard *shard = &t->print.shard;
-    const tt_bf16 *weight = t->weights;
     for (int i = 0; i < shard->count; i++) {
         const run r = run_in(shard, i, first, count);
+        if (r.count == 0) {
+            continue;
+        }
         float *to = out + (r.flat - first);
-        if (r.count > 0 && t->print.master == TT_MASTER_FP32) {
+        if (t->print.master == TT_MASTER_FP32) {
             tt_optimizer_get(&t->optimizer, TT_KEPT_MASTER, r.local, r.count, to);
         } else if (t->print.master == TT_MASTER_SPLIT) {
             get_split(t, r, to);
         } else if (t->print.master == TT_MASTER_NONE) {
+            const tt_bf16 *weight = tt_weight_own(t, r.flat, r.local);
             for (int64_t e = 0; e < r.count; e++) {
-                to[e] = tt_f32_of_bf16(weight[r.flat + e]);
+                to[e] = tt_f32_of_bf16(weight[e]);
             }
         }
     }
@@ -119,17 +124,20 @@ void tt_masters_get(const tt_trainer *t, int64_t first, int64_t count, float *ou
 void tt_masters_put(const tt_trainer *t, int64_t first, int64_t count, const float *in)
 {
     const tt_shard *shard = &t->print.shard;
-    tt_bf16 *weight = t->weights;
     for (int i = 0; i < shard->count; i++) {
         const run r = run_in(shard, i, first, count);
+        if (r.count == 0) {
+            continue;
+        }
         const float *from = in + (r.flat - first);
-        if (r.count > 0 && t->print.master == TT_MASTER_FP32) {
+        if (t->print.master == TT_MASTER_FP32) {
             tt_optimizer_put(&t->optimizer, TT_KEPT_MASTER, r.local, r.count, from);
         } else if (t->print.master == TT_MASTER_SPLIT) {
             put_split(t, r, from);
         } else if (t->print.master == TT_MASTER_NONE) {
+            tt_bf16 *weight = tt_weight_own(t, r.flat, r.local);
             for (int64_t e = 0; e < r.count; e++) {
-                weight[r.flat + e] = tt_bf16_of_f32(from[e]);
+                weight[e] = tt_bf16_of_f32(from[e]);
             }
         }
     }

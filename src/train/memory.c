@@ -9,12 +9,15 @@
 
 #include "train/train_impl.h"
 
-tt_code tt_memory_check(const tt_plan *plan, const tt_arena arena[TT_MEM_COMPONENTS], tt_err *err)
+tt_code tt_memory_check(const tt_plan *plan, const tt_arena arena[TT_MEM_COMPONENTS],
+                        const tt_arena window[TT_MEM_COMPONENTS], tt_err *err)
 {
     for (int i = 0; i < TT_MEM_COMPONENTS; i++) {
-        if (arena[i].used != plan->bytes[i]) {
+        const size_t planned = plan->own[i] + plan->once[i];
+        const size_t used = arena[i].used + window[i].used;
+        if (used != planned) {
             return tt_fail(err, TT_EWORLD, "bug: %s was planned with %zu bytes and took %zu",
-                           tt_component_names[i], plan->bytes[i], arena[i].used);
+                           tt_component_names[i], planned, used);
         }
     }
     return TT_OK;
@@ -43,13 +46,17 @@ void tt_memory_touch(const tt_trainer *t)
     }
     for (int i = 0; i < p->params.count; i++) {
         const tt_param *param = &p->params.param[i];
-        touch_if(t->weights, param->offset, param->count, p->act_bytes, threads);
-        touch_if(t->gradient.sum, param->offset, param->count, sizeof *t->gradient.sum, threads);
-        touch_if(t->gradient.fixed, param->offset, param->count, sizeof *t->gradient.fixed,
-                 threads);
+        const int64_t weight = param->offset - p->weight_ring.shift[param->stage];
+        const int64_t gradient = param->offset - p->gradient_ring.shift[param->stage];
+        touch_if(t->weights, weight, param->count, p->act_bytes, threads);
+        touch_if(t->gradient.sum, gradient, param->count, sizeof *t->gradient.sum, threads);
+        touch_if(t->gradient.fixed, gradient, param->count, sizeof *t->gradient.fixed, threads);
     }
     for (int i = 0; i < TT_MEM_COMPONENTS; i++) {
         tt_arena_touch(&t->arena[i], threads);
+        if (t->window[i].base != NULL) {
+            tt_arena_touch(&t->window[i], threads);
+        }
     }
 }
 
@@ -106,22 +113,27 @@ tt_code tt_memory_measure(tt_memory *memory, const tt_trainer *t, tt_err *err)
 {
     const tt_plan *plan = &t->print.plan;
     double arenas = 0;
+    /* Pages that others map too count as many times as they are mapped, but in the proportional set. */
+    const bool shares = t->print.node_ranks > 1 && tt_pss() > 0;
+    const double others = shares ? (double)tt_rss() - (double)tt_pss() : 0;
     *memory = (tt_memory){.began = (double)t->began};
     for (int i = 0; i < TT_MEM_COMPONENTS; i++) {
-        const double resident = (double)tt_arena_resident(&t->arena[i]);
-        memory->component[i] = (tt_held){(double)plan->bytes[i], resident};
+        const double window = (double)tt_arena_resident(&t->window[i]);
+        const double resident = (double)tt_arena_resident(&t->arena[i]) +
+                                (plan->once[i] > 0 ? window / t->print.node_ranks : window);
+        memory->component[i] = (tt_measured){(double)plan->bytes[i], resident};
         arenas += resident;
     }
-    const double resident = (double)tt_rss(), peak = (double)tt_rss_peak();
+    const double resident = (double)tt_rss() - others, peak = (double)tt_rss_peak() - others;
     memory->peak = resident > peak ? resident : peak; /* counted apart, and rounded */
     memory->libraries =
-        (tt_held){(double)plan->libraries, resident > arenas ? resident - arenas : 0};
-    memory->total = (tt_held){(double)(plan->total + plan->libraries), resident};
+        (tt_measured){(double)plan->libraries, resident > arenas ? resident - arenas : 0};
+    memory->total = (tt_measured){(double)(plan->total + plan->libraries), resident};
     _Static_assert(sizeof *memory % sizeof(double) == 0, "it is numbers and nothing else");
     return tt_max_f64(t->world, (double *)(void *)memory, sizeof *memory / sizeof(double), err);
 }
 
-static void report_row(tt_log *log, const char *name, const tt_held *held)
+static void report_row(tt_log *log, const char *name, const tt_measured *held)
 {
     char planned[32], measured[32], difference[32];
     const double more = held->measured - held->planned;
@@ -149,7 +161,7 @@ void tt_memory_report(const tt_memory *memory, tt_log *log)
     tt_info(log, "  peak resident %s; %s before anything was allocated", peak, began);
 }
 
-static void add_held(tt_text *out, const char *name, const tt_held *held)
+static void add_held(tt_text *out, const char *name, const tt_measured *held)
 {
     tt_text_add(out, "\"%s\": {\"planned\": %.0f, \"measured\": %.0f}, ", name, held->planned,
                 held->measured);

@@ -53,14 +53,14 @@ bool tt_numerics_begin(tt_trainer *t, int64_t number)
     return counts;
 }
 
-/* Elements first .. end - 1 of a gradient of floats. */
-static void count_floats(const tt_trainer *t, tt_census *census, int64_t first, int64_t end)
+/* Of a gradient of floats. */
+static void count_floats(const tt_trainer *t, tt_census *census, const float *sum, int64_t count)
 {
     int64_t inf = 0, nan = 0;
 #pragma omp parallel for num_threads(t->ctx.threads) reduction(+ : inf, nan)
-    for (int64_t i = first; i < end; i++) {
-        inf += isinf(t->gradient.sum[i]) != 0;
-        nan += isnan(t->gradient.sum[i]) != 0;
+    for (int64_t i = 0; i < count; i++) {
+        inf += isinf(sum[i]) != 0;
+        nan += isnan(sum[i]) != 0;
     }
     census->inf += inf;
     census->nan += nan;
@@ -77,14 +77,17 @@ void tt_numerics_gradient(tt_trainer *t)
             const int64_t first = tt_max(param->offset, cut->range[i].first);
             const int64_t end = tt_min(param->offset + param->count, cut->range[i].end);
             census->values += tt_max(0, end - first);
-            if (t->gradient.sum != NULL) {
-                count_floats(t, census, first, end);
+            if (t->gradient.sum != NULL && end > first) {
+                const int64_t local = cut->local[i] + (first - cut->range[i].first);
+                count_floats(t, census, tt_sum_own(t, first, local).sum, end - first);
             }
         }
         census->overflow += t->gradient.fixed != NULL ? t->gradient.lost[p] : 0;
     }
-    /* What follows is the update, in which weights are rounded. */
-    if (t->world->rank != 0) {
+    /* What follows is the update, in which weights are rounded: by each rank, or by those of a node
+     * together. Weights that come and go are rounded each time, and not counted. */
+    const bool mine = t->print.shares ? t->tutti.node.index == 0 : t->world->rank == 0;
+    if (!mine || t->print.rotates) {
         tt_model_count(t->model, NULL);
     }
 }

@@ -2,6 +2,7 @@
 #include "tutti/train/plan.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "tutti/base/memory.h"
@@ -43,24 +44,56 @@ static size_t optimizer_bytes(const tt_blueprint *p, int64_t elements)
     return tt_optimizer_memory(p->master, elements, p->config.memory.optimizer_file[0] != '\0');
 }
 
-void tt_plan_memory(const tt_blueprint *p, int64_t B, const tt_recompute *recompute, size_t *bytes,
-                    size_t *kept)
+int tt_plan_sharers(const tt_config *config, int neighbours)
 {
-    const int64_t N = p->params.total, T = p->shape.T;
+    const int64_t most = config->dist.node_ranks;
+    const bool shares = strcmp(config->dist.node_shared, "false") != 0;
+    return !shares ? 1 : most > 0 ? (int)tt_min(most, neighbours) : neighbours;
+}
+
+tt_held tt_blueprint_held(const tt_blueprint *p, int share)
+{
+    /* Group and place of each stage are arrays of the ring only where they matter. */
+    return (tt_held){.weight_shift = p->weight_ring.shift,
+                     .gradient_shift = p->gradient_ring.shift,
+                     .group = p->rotates ? p->weight_ring.of_stage : NULL,
+                     .place = p->rotates ? p->weight_ring.place : NULL,
+                     .places = p->rotates ? p->weight_ring.places : 0,
+                     .share = share,
+                     .shares = p->shares ? p->node_ranks : 1};
+}
+
+/* own and once of a plan, if micro-batches had B sequences. */
+static void parts_of(const tt_blueprint *p, int64_t B, const tt_recompute *recompute, size_t *own,
+                     size_t *once, size_t *kept)
+{
+    const int64_t T = p->shape.T;
     const int threads = p->plan.threads;
     const bool packed = p->config.memory.pack_weights;
     const tt_extents extents = tt_model_extents(&p->shape, B, T, packed);
     const tt_fp8 *fp8 = p->fp8.sites > 0 ? &p->fp8 : NULL;
+    const tt_held held = tt_blueprint_held(p, 0);
+    size_t *weights = p->shares ? once : own;
 
-    bytes[TT_MEM_WEIGHTS] = tt_arena_cost(tt_bytes(N, p->act_bytes));
-    bytes[TT_MEM_WIDE] = tt_arena_cost(tt_bytes(p->params.wide, sizeof(float)));
-    bytes[TT_MEM_PACKED] = packed ? tt_model_packed_bytes(&p->shape, &p->params, &p->ops) : 0;
-    bytes[TT_MEM_GRADIENTS] = tt_arena_cost(tt_bytes(N, p->grad_bytes));
-    if (p->config.run.exact) { /* and the count of what was lost */
-        bytes[TT_MEM_GRADIENTS] += tt_arena_cost(tt_bytes(p->params.count, sizeof(int64_t)));
+    memset(own, 0, TT_MEM_COMPONENTS * sizeof *own);
+    memset(once, 0, TT_MEM_COMPONENTS * sizeof *once);
+    if (p->rotates) {
+        own[TT_MEM_WEIGHTS] = tt_arena_cost(tt_bytes(p->cut.elements, p->act_bytes));
     }
-    bytes[TT_MEM_OPTIMIZER] = optimizer_bytes(p, p->shard.elements);
-    bytes[TT_MEM_ACTIVATIONS] =
+    weights[TT_MEM_WEIGHTS] += tt_arena_cost(tt_bytes(p->weight_ring.elements, p->act_bytes));
+    own[TT_MEM_WIDE] = tt_arena_cost(tt_bytes(p->params.wide, sizeof(float)));
+    weights[TT_MEM_PACKED] =
+        packed ? tt_model_packed_bytes(&p->shape, &p->params, &p->ops, &held) : 0;
+    own[TT_MEM_GRADIENTS] = tt_arena_cost(tt_bytes(p->gradient_ring.elements, p->grad_bytes)) +
+                            tt_arena_cost(p->staging);
+    if (p->slices) {
+        own[TT_MEM_GRADIENTS] += tt_arena_cost(tt_bytes(p->cut.elements, p->grad_bytes));
+    }
+    if (p->config.run.exact) { /* and the count of what was lost */
+        own[TT_MEM_GRADIENTS] += tt_arena_cost(tt_bytes(p->params.count, sizeof(int64_t)));
+    }
+    own[TT_MEM_OPTIMIZER] = optimizer_bytes(p, p->shard.elements);
+    own[TT_MEM_ACTIVATIONS] =
         tt_model_activation_bytes(&p->shape, B, T, p->act_bytes, true, fp8, recompute, kept) +
         (fp8 != NULL ? tt_arena_cost(tt_fp8_bytes(fp8)) : 0);
     size_t scratch = tt_kernels_workspace(&p->ops, &p->guarded, &extents, threads);
@@ -68,8 +101,18 @@ void tt_plan_memory(const tt_blueprint *p, int64_t B, const tt_recompute *recomp
         const size_t wide = tt_kernels_wide_workspace(&p->wide_ops, &extents, threads);
         scratch = wide > scratch ? wide : scratch;
     }
-    bytes[TT_MEM_WORKSPACE] = tt_arena_cost(scratch);
-    bytes[TT_MEM_BATCH] = tt_arena_cost(tt_batch_bytes(B, T));
+    own[TT_MEM_WORKSPACE] = tt_arena_cost(scratch);
+    own[TT_MEM_BATCH] = tt_arena_cost(tt_batch_bytes(B, T));
+}
+
+void tt_plan_memory(const tt_blueprint *p, int64_t B, const tt_recompute *recompute, size_t *bytes,
+                    size_t *kept)
+{
+    size_t once[TT_MEM_COMPONENTS];
+    parts_of(p, B, recompute, bytes, once, kept);
+    for (int i = 0; i < TT_MEM_COMPONENTS; i++) {
+        bytes[i] += (once[i] + (size_t)p->node_ranks - 1) / (size_t)p->node_ranks;
+    }
 }
 
 static size_t sum_of(const size_t *bytes)
@@ -99,7 +142,7 @@ static tt_code choose_recompute(tt_blueprint *p, size_t room, int ranks, tt_err 
     const bool fp8 = p->fp8.sites > 0;
     size_t least = SIZE_MAX;
     tt_shard first = {0};
-    TT_TRY(tt_shard_make(&first, &p->buckets, tt_int(p->config.memory.zero), 0, ranks, err));
+    TT_TRY(tt_shard_make(&first, &p->buckets, p->config.memory.zero > 0, 0, ranks, err));
     /* From the cheapest in time on. What is computed again grows from each to the next, except that sqrt
      * comes last: it takes as long as block, and less memory in models of hundreds of blocks alone. */
     const int64_t choices = L + 2;
@@ -159,31 +202,96 @@ static tt_code resolve_recompute(tt_blueprint *p, int ranks, tt_err *err)
     return TT_OK;
 }
 
-static void make_plan(tt_blueprint *p, int ranks)
+/* ---- the wire ---- */
+
+/* The groups that a step's passes load, counted as dist/gather.c holds them. */
+typedef struct loads {
+    const tt_blueprint *print;
+    int *at; /* [places] the group at each; -1: none */
+    int64_t calls, bytes;
+} loads;
+
+static void load_group(loads *l, int g)
+{
+    const tt_group_of_stages *group = &l->print->weight_ring.group[g];
+    if (l->at[group->place] != g) {
+        l->at[group->place] = g;
+        l->calls += group->end_bucket - group->first_bucket;
+        l->bytes += group->range.end - group->range.first;
+    }
+}
+
+static void load_stage(void *user, int stage, bool backward)
+{
+    (void)backward;
+    loads *l = user;
+    load_group(l, 0);
+    load_group(l, l->print->weight_ring.of_stage[stage]);
+}
+
+/* Weights that come to a rank in a step. */
+static tt_code count_loads(const tt_blueprint *p, int64_t *calls, int64_t *bytes, tt_err *err)
+{
+    loads l = {.print = p};
+    const tt_hooks hooks = {.enter = load_stage, .user = &l};
+    l.at = tt_alloc(p->weight_ring.places, sizeof *l.at, err);
+    if (l.at == NULL) {
+        return err->code;
+    }
+    for (int i = 0; i < p->weight_ring.places; i++) {
+        l.at[i] = -1;
+    }
+    for (int64_t k = 0; k < (p->rotates ? p->split.accumulate : 1); k++) {
+        tt_hooks_walk(&hooks, &p->recompute, p->shape.L, true);
+    }
+    *calls = l.calls;
+    *bytes = tt_mul(l.bytes, tt_count(p->act_bytes));
+    free(l.at);
+    return TT_OK;
+}
+
+/* One call a bucket and reduction, one a bucket and load, the agreement and the record's times. */
+static tt_code plan_wire(tt_blueprint *p, int ranks, tt_err *err)
+{
+    tt_code rc = TT_OK;
+    tt_plan *plan = &p->plan;
+    const int64_t reductions = p->slices ? p->split.accumulate : 1;
+    int64_t calls = 0, bytes = 0;
+    plan->wire_calls = 0;
+    plan->wire_bytes = 0;
+    if (ranks == 1) {
+        goto out;
+    }
+    if (p->config.memory.zero > 0) {
+        if (p->nodes > 1 || p->rotates) { /* else they are where they are needed */
+            TT_TRY(count_loads(p, &calls, &bytes, err));
+        }
+        calls += tt_wide_calls(p);
+        bytes += tt_count(tt_bytes(p->params.wide, sizeof(float)));
+    }
+    plan->wire_calls = tt_mul(p->buckets.count, reductions) + calls + 2;
+    plan->wire_bytes =
+        tt_mul(tt_count(tt_bytes(p->params.total, p->grad_bytes)), reductions) + bytes +
+        tt_count(tt_bytes(TT_STEP_SUMS + TT_STEP_MAXIMA + p->fp8.sites, sizeof(double)));
+out:
+    return rc;
+}
+
+static tt_code make_plan(tt_blueprint *p, int ranks, tt_err *err)
 {
     tt_plan *plan = &p->plan;
-    const int64_t N = p->params.total, T = p->shape.T;
-    const bool gather = p->config.memory.zero > 0;
     tt_plan_memory(p, p->split.micro, &p->recompute, plan->bytes, &plan->kept);
+    parts_of(p, p->split.micro, &p->recompute, plan->own, plan->once, NULL);
     plan->total = sum_of(plan->bytes);
     plan->file_bytes =
         tt_optimizer_file(p->master, p->shard.elements, p->config.memory.optimizer_file[0] != '\0');
     plan->libraries = tt_plan_libraries(p, ranks, plan->threads);
     plan->ranks = ranks;
     plan->parameters = p->params.trained;
-    plan->tokens_per_step = tt_mul(p->split.sequences, T);
+    plan->tokens_per_step = tt_mul(p->split.sequences, p->shape.T);
     plan->flops_per_step =
         tt_model_flops_per_token(&p->shape, &p->params) * (double)plan->tokens_per_step;
-    plan->wire_calls = 0;
-    plan->wire_bytes = 0;
-    if (ranks > 1) { /* one call a bucket each way, the agreement and the record's times */
-        plan->wire_calls =
-            tt_mul(p->buckets.count, gather ? 2 : 1) + (gather ? tt_wide_calls(p) : 0) + 2;
-        plan->wire_bytes =
-            tt_count(tt_bytes(N, p->grad_bytes) + (gather ? tt_bytes(N, p->act_bytes) : 0) +
-                     (gather ? tt_bytes(p->params.wide, sizeof(float)) : 0) +
-                     tt_bytes(TT_STEP_SUMS + TT_STEP_MAXIMA + p->fp8.sites, sizeof(double)));
-    }
+    return plan_wire(p, ranks, err);
 }
 
 int tt_threads_choose(const tt_config *config, int fill)
@@ -236,10 +344,52 @@ static tt_code check_sizes(const tt_blueprint *p, tt_err *err)
     return TT_OK;
 }
 
+/* Who holds what of weights and gradients, after buckets, pieces and the split. */
+static tt_code resolve_holding(tt_blueprint *p, const tt_node *node, tt_err *err)
+{
+    tt_code rc = TT_OK;
+    const int64_t zero = p->config.memory.zero;
+    const char *gradients = p->config.memory.gradients;
+    const bool several = node->world_size > 1;
+    if (zero < 2 && strcmp(gradients, "pieces") == 0) {
+        rc = tt_fail(err, TT_EUSER,
+                     "memory.gradients: pieces goes with memory.zero 2 or 3, but that is %lld",
+                     (long long)zero);
+        goto out;
+    }
+    p->scatters = several && zero >= 2;
+    p->slices = p->scatters && (strcmp(gradients, "pieces") == 0 ||
+                                (strcmp(gradients, "auto") == 0 && p->split.accumulate == 1));
+    p->rotates = several && zero == 3;
+    p->node_ranks = node->size;
+    p->nodes = node->count;
+    p->shares = node->size > 1 && zero >= 1;
+    TT_TRY(tt_ring_make(&p->weight_ring, &p->buckets, p->params.stage_end, p->params.stages,
+                        !p->rotates, err));
+    TT_TRY(tt_ring_make(&p->gradient_ring, &p->buckets, p->params.stage_end, p->params.stages,
+                        !p->slices, err));
+    TT_TRY(tt_reduce_staging(&p->staging, node, &p->buckets, p->scatters, p->grad_bytes, err));
+out:
+    return rc;
+}
+
 tt_code tt_blueprint_make(tt_blueprint *p, const tt_config *config, int64_t data_vocab, int rank,
                           int ranks, int threads, const char *isa, tt_err *err)
 {
+    tt_node node;
+    tt_code rc = tt_node_imagine(&node, rank, ranks, 1, err);
+    if (rc == TT_OK) {
+        rc = tt_blueprint_make_on(p, config, data_vocab, &node, threads, isa, err);
+    }
+    tt_node_close(&node);
+    return rc;
+}
+
+tt_code tt_blueprint_make_on(tt_blueprint *p, const tt_config *config, int64_t data_vocab,
+                             const tt_node *node, int threads, const char *isa, tt_err *err)
+{
     tt_code rc = TT_OK;
+    const int rank = node->world_rank, ranks = node->world_size;
     const bool fp8 = strcmp(config->precision.compute, "fp8") == 0;
     const tt_format compute = tt_kernel_format(config);
     memset(p, 0, sizeof *p);
@@ -257,8 +407,9 @@ tt_code tt_blueprint_make(tt_blueprint *p, const tt_config *config, int64_t data
     TT_TRY(tt_params_make(&p->params, &p->shape, err));
     TT_TRY(tt_buckets_make(&p->buckets, p->params.stage_end, p->params.stages,
                            config->dist.bucket_mb * 1000000 / tt_count(p->grad_bytes), err));
-    TT_TRY(tt_shard_make(&p->shard, &p->buckets, tt_int(config->memory.zero), rank, ranks, err));
+    TT_TRY(tt_shard_make(&p->shard, &p->buckets, config->memory.zero > 0, rank, ranks, err));
     TT_TRY(tt_shard_make(&p->cut, &p->buckets, 1, rank, ranks, err));
+    TT_TRY(resolve_holding(p, node, err));
     TT_TRY(tt_kernels_select(&p->ops, &p->guarded, compute, isa, err));
     p->act_bytes = tt_formats[p->ops.format].bytes;
     tt_autocast_make(&p->autocast, &p->config, &p->ops, p->master);
@@ -274,7 +425,7 @@ tt_code tt_blueprint_make(tt_blueprint *p, const tt_config *config, int64_t data
     }
     p->plan.threads = threads;
     TT_TRY(resolve_recompute(p, ranks, err));
-    make_plan(p, ranks);
+    TT_TRY(make_plan(p, ranks, err));
 out:
     if (rc != TT_OK) {
         tt_blueprint_free(p);
@@ -289,4 +440,6 @@ void tt_blueprint_free(tt_blueprint *p)
     tt_shard_free(&p->shard);
     tt_shard_free(&p->cut);
     tt_shard_free(&p->wide);
+    tt_ring_free(&p->weight_ring);
+    tt_ring_free(&p->gradient_ring);
 }

@@ -142,7 +142,7 @@ static tt_code probe_open(probe *p, const tt_blueprint *of, tt_err *err)
         tt_fp8_place(fp8, tt_arena_take(&p->arena, tt_fp8_bytes(fp8)));
     }
     TT_TRY(tt_model_open(&p->model, &print->shape, &print->params, &p->ctx, p->weights,
-                         &p->gradient, fp8, &p->wide, NULL, B, T, &p->arena,
+                         &p->gradient, NULL, fp8, &p->wide, NULL, B, T, &p->arena,
                          packs ? &p->arena : NULL, err));
     fill(p);
 out:

@@ -164,19 +164,14 @@ static tt_code weights_from_masters(tt_trainer *t, tt_err *err)
         for (int64_t at = r.first; at < r.end; at += SOME) {
             const int64_t count = tt_min(SOME, r.end - at);
             tt_masters_get(t, at, count, value);
-            t->ctx.ops->to_act(&t->ctx, tt_act_at(t->weights, at, p->act_bytes), value, count);
+            t->ctx.ops->to_act(&t->ctx, tt_weight_own(t, at, p->shard.local[i] + (at - r.first)),
+                               value, count);
         }
     }
     TT_TRY(tt_agree(t->world, tt_optimizer_check(&t->optimizer, err), err));
-    if (p->config.memory.zero > 0) {
-        rc = tt_gather(t->world, &p->buckets, t->weights, p->act_bytes, err);
-    }
-    if (rc == TT_OK) {
-        rc = tt_wide_refresh(t, err);
-    }
-    if (rc == TT_OK) {
-        tt_model_pack(t->model);
-    }
+    TT_TRY(tt_tutti_publish(&t->tutti, err));
+    TT_TRY(tt_wide_refresh(t, err));
+    TT_TRY(tt_tutti_settle(&t->tutti, err));
 out:
     return rc;
 }
@@ -381,7 +376,7 @@ static float gradient_at(const tt_grad *g, int64_t e)
 
 /* The mean gradient as a file sees it: the accumulators keep the sum, and no copy is made. */
 typedef struct mean_gradient {
-    const tt_grad *sum;
+    const tt_trainer *trainer;
     const tt_params *params;
     double scale;
 } mean_gradient;
@@ -393,7 +388,8 @@ static bool is_lost(const mean_gradient *mean, int64_t flat)
     while (i + 1 < mean->params->count && mean->params->param[i + 1].offset <= flat) {
         i++;
     }
-    return mean->sum->lost != NULL && mean->sum->lost[i] > 0;
+    const int64_t *lost = mean->trainer->gradient.lost;
+    return lost != NULL && lost[i] > 0;
 }
 
 /* Of one tensor. */
@@ -402,8 +398,10 @@ static tt_code get_mean(const void *owner, int64_t at, int64_t count, float *out
     (void)err;
     const mean_gradient *mean = owner;
     const bool lost = is_lost(mean, at);
+    const int64_t local = tt_shard_before(&mean->trainer->print.cut, at);
+    const tt_grad g = tt_sum_own(mean->trainer, at, local);
     for (int64_t e = 0; e < count; e++) {
-        const double sum = (double)gradient_at(mean->sum, at + e);
+        const double sum = (double)gradient_at(&g, e);
         out[e] = lost ? NAN : (float)(sum * mean->scale);
     }
     return TT_OK;
@@ -421,7 +419,7 @@ tt_code tt_state_dump_gradients(tt_trainer *t, double scale, tt_err *err)
     static const char *const group[] = {"grads"};
     const tt_blueprint *p = &t->print;
     tt_rows rows = {0};
-    const mean_gradient mean = {&t->gradient, &p->params, scale / (double)t->seed};
+    const mean_gradient mean = {t, &p->params, scale / (double)t->seed};
     const tt_form form = {.owner = &mean, .get = get_mean, .put = put_mean};
     float *const data = NULL;
     if (t->gradient.lost != NULL) { /* of this rank; now of all: the next step counts anew */

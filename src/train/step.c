@@ -20,30 +20,12 @@
 
 #include "train/train_impl.h"
 
-/* The final micro-batch's gradient of a stage is complete: its buckets can go. A reduction that
- * fails on one rank has failed on all (dist/reduce.h); the first error is kept. */
-typedef struct tt_tutti {
-    tt_trainer *trainer;
-    tt_mistakes mistakes; /* on purpose */
-    tt_code code;
-    tt_err *err;
-} tt_tutti;
-
-static void stage_ready(void *user, int stage)
-{
-    tt_tutti *tutti = user;
-    if (tutti->mistakes.flip && stage == 0) {
-        tt_inject_flip(&tutti->trainer->gradient);
-    }
-    if (tutti->code == TT_OK) {
-        tutti->code = tt_reduce_ready(&tutti->trainer->reduce, stage, tutti->err);
-    }
-}
-
 void tt_gradient_clear(tt_trainer *t)
 {
     void *all = t->gradient.fixed != NULL ? (void *)t->gradient.fixed : t->gradient.sum;
-    memset(all, 0, tt_bytes(t->print.params.total, t->print.grad_bytes));
+    if (!t->print.slices) { /* else places are cleared when a pass comes to them */
+        memset(all, 0, tt_bytes(t->print.params.total, t->print.grad_bytes));
+    }
 }
 
 /* A gradient of nothing, and what scales it in this step: the seed of backward, and with it the unit of
@@ -97,9 +79,11 @@ static tt_code finish_record(tt_trainer *t, double start, const tt_wire *wire, t
     const tt_plan *plan = &t->print.plan;
     double *most = t->maxima;
     most[0] = tt_seconds() - start;
-    most[1] = t->world->wire.seconds - wire->seconds;
+    const tt_wire now = tt_world_wire(t->world);
+    most[1] = now.seconds - wire->seconds;
     most[2] = (double)tt_rss();
     most[3] = tt_optimizer_check(&t->optimizer, err) != TT_OK;
+    most[4] = now.exposed - wire->exposed;
     tt_code rc = share_maxima(t, err);
     if (rc == TT_OK && most[3] > 0) { /* of some rank: none goes on */
         rc = lost_state(t, err);
@@ -109,7 +93,7 @@ static tt_code finish_record(tt_trainer *t, double start, const tt_wire *wire, t
     record->tokens_per_s = (double)record->tokens / seconds;
     record->mfu = t->peak_flops > 0 ? plan->flops_per_step / seconds / t->peak_flops : 0;
     record->comm_ms = 1e3 * most[1];
-    record->comm_exposed_ms = record->comm_ms; /* the reduction blocks: nothing is hidden */
+    record->comm_exposed_ms = 1e3 * most[4];
     record->rss_mb = most[2] / (1024.0 * 1024.0);
     record->comm_calls = t->world->wire.calls - wire->calls;
     record->comm_bytes = t->world->wire.bytes - wire->bytes;
@@ -127,8 +111,8 @@ tt_code tt_step(tt_trainer *t, const tt_request *request, tt_record *record, tt_
     const double lr = tt_learning_rate(config, print->split.sequences, step);
     const double scale = t->progress.scaler.scale; /* of the loss */
     const double start = tt_seconds();
-    const tt_wire wire = t->world->wire;
-    tt_tutti tutti = {.trainer = t, .code = TT_OK, .err = err};
+    const tt_wire wire = tt_world_wire(t->world);
+    tt_mistakes mistakes;
     tt_tally tally = {.stop = request->stop};
     tt_loss loss = {.count = 0};
     tt_err own = request->err;
@@ -137,8 +121,7 @@ tt_code tt_step(tt_trainer *t, const tt_request *request, tt_record *record, tt_
     const bool counts = tt_numerics_begin(t, step + 1);
     const tt_census *census = NULL;
     begin_gradient(t);                                                    /* g <- 0, seed         */
-    tt_inject_start(t, step + 1, &tutti.mistakes);
-    tt_reduce_begin(&t->reduce, t->world, &print->buckets, t->gradient.sum, t->gradient.fixed);
+    tt_inject_start(t, step + 1, &mistakes);
 
     for (int64_t k = 0; k < K; k++) {                                     /* for m in 1..K:       */
         tt_batch *b = &t->batch;
@@ -148,20 +131,22 @@ tt_code tt_step(tt_trainer *t, const tt_request *request, tt_record *record, tt_
                                  k, rank, &own);
         }
         data_ms += 1e3 * (tt_seconds() - fill);
+        tt_tutti_begin(&t->tutti, k == K - 1 || print->slices             /* last m: tutti        */
+                                      ? TT_PASS_REDUCES : TT_PASS_KEEPS, k > 0);
         if (mine == TT_OK) {
             tt_model_train(t->model, b->token, b->target,                 /* l <- l + sum nll     */
                            b->sample, b->B, b->T,                         /* g <- g +             */
                            (uint64_t)config->run.seed, step,              /*   seed dl/dtheta     */
-                           t->seed * tt_inject_scale(b, &tutti.mistakes),
-                           &loss, k == K - 1 ? stage_ready : NULL,        /* last m: tutti        */
-                           &tutti);
+                           t->seed * tt_inject_scale(b, &mistakes),
+                           &loss, &t->tutti.hooks);
+        } else {
+            tt_tutti_idle(&t->tutti);
         }
+        TT_TRY(tt_tutti_end(&t->tutti, err));                             /* G <- sum over ranks  */
         if (k < K - 1) {
-            TT_TRY(tt_inject_sync(t, &tutti.mistakes, err));
+            TT_TRY(tt_inject_sync(t, &mistakes, err));
         }
     }
-    TT_TRY(tutti.code);
-    TT_TRY(tt_reduce_finish(&t->reduce, err));                            /* G <- sum over ranks  */
 
     const int bad = tt_tally_gradient(t, &tally);                         /* ||G_r||^2, finite?   */
     if (counts) {
@@ -183,13 +168,13 @@ tt_code tt_step(tt_trainer *t, const tt_request *request, tt_record *record, tt_
     }
 
     const double count = (double)tally.count;
-    const double mean_over = tt_inject_count(tally.count, &print->split, &tutti.mistakes);
+    const double mean_over = tt_inject_count(tally.count, &print->split, &mistakes);
     const double divisor = (double)t->seed * mean_over;                   /* unscale, then mean   */
     const bool finite = tally.nonfinite == 0 && tally.loss.nonfinite == 0;
     const double norm =
         finite ? sqrt(tt_exact_value(&tally.squares)) / divisor : NAN;    /* ||G / (seed tokens)|| */
     const double clip =
-        tt_clip_factor(tt_inject_norm(norm, scale, &tutti.mistakes), config->optim.clip);
+        tt_clip_factor(tt_inject_norm(norm, scale, &mistakes), config->optim.clip);
     const bool update = finite && tally.count > 0;
     t->progress.step++;
     t->progress.tokens_seen += tally.count;
@@ -201,15 +186,12 @@ tt_code tt_step(tt_trainer *t, const tt_request *request, tt_record *record, tt_
         t->progress.updates++;
         tt_inject_update(t);
         tt_update_shard(t, lr, clip / divisor);                           /* theta_r <- AdamW     */
-        if (config->memory.zero > 0) {
-            TT_TRY(tt_gather(t->world, &print->buckets, t->weights,       /* theta <- all theta_r */
-                             print->act_bytes, err));
-        }
+        TT_TRY(tt_tutti_publish(&t->tutti, err));                         /* theta <- all theta_r */
         TT_TRY(tt_wide_refresh(t, err));                                  /* those kept in FP32   */
-        tt_model_pack(t->model);                                          /* once, for all m      */
     }
 
     if (counts) {                                                         /* inf, NaN, .. so far  */
+        TT_TRY(tt_tutti_settle(&t->tutti, err));                          /* rounded and packed   */
         TT_TRY(tt_numerics_sum(t, &census, err));
     }
     *record = (tt_record){.step = t->progress.step,                       /* one record           */

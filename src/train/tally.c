@@ -12,11 +12,11 @@ int tt_tally_gradient(tt_trainer *t, tt_tally *tally)
     int64_t flat = -1; /* last element that is not finite */
     for (int i = 0; i < cut->count; i++) {
         const tt_range range = cut->range[i];
-        const tt_grad g = tt_grad_from(&t->gradient, range.first);
+        const tt_grad g = tt_sum_own(t, range.first, cut->local[i]);
         const int64_t before = tally->squares.nonfinite;
         t->ctx.ops->sum_squares(&t->ctx, &tally->squares, &g, range.end - range.first);
         for (int64_t j = range.first; tally->squares.nonfinite > before && j < range.end; j++) {
-            const bool finite = isfinite(t->gradient.sum[j]); /* integers always are */
+            const bool finite = isfinite(g.sum[j - range.first]); /* integers always are */
             tally->nonfinite += !finite;
             flat = finite ? flat : tt_max(flat, j);
         }

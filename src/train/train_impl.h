@@ -16,6 +16,19 @@ static inline void *tt_act_at(void *vector, int64_t index, size_t act_bytes)
     return (unsigned char *)vector + (size_t)index * act_bytes;
 }
 
+/* Where this rank's element `local` of its shard, `flat` of the flat vector, is: as a weight, and as a
+ * sum over all ranks, once the reduction is done. */
+static inline void *tt_weight_own(const tt_trainer *t, int64_t flat, int64_t local)
+{
+    return t->own_weights != NULL ? tt_act_at(t->own_weights, local, t->print.act_bytes)
+                                  : tt_act_at(t->weights, flat, t->print.act_bytes);
+}
+
+static inline tt_grad tt_sum_own(const tt_trainer *t, int64_t flat, int64_t local)
+{
+    return t->print.slices ? tt_grad_from(&t->pieces, local) : tt_grad_from(&t->gradient, flat);
+}
+
 /* What every rank must know before it may update, in one reduction of integers. */
 typedef struct tt_tally {
     tt_exact loss, squares; /* sum of losses; ||G||^2 */
@@ -45,12 +58,11 @@ void tt_numerics_close(tt_trainer *t);
 /* Names the last of these parameters over all ranks in the record. Collective. */
 tt_code tt_tally_name(tt_trainer *t, int mine, tt_record *record, tt_err *err);
 
-/* Every accumulator becomes 0; what was lost is not forgotten. */
+/* Every accumulator that outlasts a pass becomes 0; what was lost is not forgotten. */
 void tt_gradient_clear(tt_trainer *t);
 
 /* Mistakes that are due in a step; those of all ranks are the same on all (inject.c). */
 typedef struct tt_mistakes {
-    bool flip;
     bool bad_norm, clip_scaled, sync_every; /* of all ranks */
 } tt_mistakes;
 
@@ -58,8 +70,8 @@ typedef struct tt_mistakes {
 void tt_inject_start(tt_trainer *t, int64_t number, tt_mistakes *mistakes);
 /* Faults that are due in the update of step number progress.step, before it begins. */
 void tt_inject_update(const tt_trainer *t);
-/* flip_grad: one bit of the first element. */
-void tt_inject_flip(const tt_grad *gradient);
+/* Those that are due in a pass and spoil its gradient, once, before it goes. */
+void tt_inject_spoil(tt_tutti *tutti);
 /* 1, or with bad_norm the classic mistake: each micro-batch divided by its own count. */
 float tt_inject_scale(const tt_batch *batch, const tt_mistakes *mistakes);
 /* What the sum is divided by: the count, at least 1, or with bad_norm the number of micro-batches. */

@@ -161,25 +161,114 @@ out:
     return rc;
 }
 
-/* Opens every arena with the plan's number, gives out all of it, and has it come into memory. Local. */
+/* Bytes of this rank's own memory that lie in a window, for the node to read: the gradient that the model
+ * adds to. */
+static size_t window_bytes(const tt_blueprint *p, int component)
+{
+    return component == TT_MEM_GRADIENTS && p->node_ranks > 1
+               ? tt_arena_cost(tt_bytes(p->gradient_ring.elements, p->grad_bytes))
+               : 0;
+}
+
+/* A window over which the ranks of the node lay the same arena (once), or each its own. Collective. */
+static tt_code open_window(tt_trainer *t, int component, size_t bytes, bool once, void **of,
+                           tt_err *err)
+{
+    tt_code rc = TT_OK;
+    tt_node *node = &t->tutti.node;
+    if (bytes > 0) {
+        TT_TRY(tt_node_window(node, bytes, once, of, err));
+        tt_arena_lend(&t->window[component], tt_component_names[component], of[node->rank], bytes);
+    }
+out:
+    return rc;
+}
+
+/* Opens every arena and window with the plan's number. Collective. */
+static tt_code open_memory(tt_trainer *t, tt_err *err)
+{
+    tt_code rc = TT_OK;
+    const tt_blueprint *p = &t->print;
+    const int n = p->node_ranks;
+    void **once = tt_alloc(n, sizeof *once, err); /* each the same */
+    t->gradients = tt_alloc(n, sizeof *t->gradients, err);
+    rc = once && t->gradients ? TT_OK : err->code;
+    for (int i = 0; i < TT_MEM_COMPONENTS && rc == TT_OK; i++) {
+        rc = tt_arena_open(&t->arena[i], tt_component_names[i], p->plan.own[i] - window_bytes(p, i),
+                           err);
+    }
+    TT_TRY(tt_agree(t->world, rc, err));
+    for (int i = 0; i < TT_MEM_COMPONENTS; i++) {
+        TT_TRY(open_window(t, i, p->plan.once[i], true, once, err));
+        TT_TRY(open_window(t, i, window_bytes(p, i), false, t->gradients, err));
+    }
+out:
+    free(once);
+    return rc;
+}
+
+/* Where a component's shared or readable part is, and where its own is when it is not. */
+static tt_arena *outer(tt_trainer *t, int component)
+{
+    return t->window[component].base != NULL ? &t->window[component] : &t->arena[component];
+}
+
+static void place_vectors(tt_trainer *t)
+{
+    const tt_blueprint *p = &t->print;
+    tt_arena *own = &t->arena[TT_MEM_GRADIENTS];
+    t->weights =
+        tt_arena_take(outer(t, TT_MEM_WEIGHTS), tt_bytes(p->weight_ring.elements, p->act_bytes));
+    if (p->rotates) {
+        t->own_weights =
+            tt_arena_take(&t->arena[TT_MEM_WEIGHTS], tt_bytes(p->cut.elements, p->act_bytes));
+    }
+    void *gradient = tt_arena_take(outer(t, TT_MEM_GRADIENTS),
+                                   tt_bytes(p->gradient_ring.elements, p->grad_bytes));
+    if (p->node_ranks == 1) {
+        t->gradients[0] = gradient;
+    }
+    t->staging = p->staging > 0 ? tt_arena_take(own, p->staging) : NULL;
+    void *pieces = p->slices ? tt_arena_take(own, tt_bytes(p->cut.elements, p->grad_bytes)) : NULL;
+    if (p->config.run.exact) {
+        t->gradient =
+            (tt_grad){.fixed = gradient,
+                      .point = &t->point,
+                      .lost = tt_arena_take(own, tt_bytes(p->params.count, sizeof(int64_t)))};
+        t->pieces = (tt_grad){.fixed = pieces, .point = &t->point, .lost = t->gradient.lost};
+    } else {
+        t->gradient = (tt_grad){.sum = gradient};
+        t->pieces = (tt_grad){.sum = pieces};
+    }
+}
+
+static tt_code open_model(tt_trainer *t, tt_arena *activations, tt_arena *packed, tt_err *err)
+{
+    const tt_blueprint *p = &t->print;
+    const tt_held held = tt_blueprint_held(p, t->tutti.node.rank);
+    return tt_model_open(&t->model, &p->shape, &p->params, &t->ctx, t->weights, &t->gradient, &held,
+                         tt_blueprint_fp8(&t->print), &t->wide, &p->recompute, p->split.micro,
+                         p->shape.T, activations, p->config.memory.pack_weights ? packed : NULL,
+                         err);
+}
+
+tt_code tt_trainer_remodel(tt_trainer *t, tt_err *err)
+{
+    tt_arena activations = t->arena[TT_MEM_ACTIVATIONS], packed = *outer(t, TT_MEM_PACKED);
+    const tt_fp8 *fp8 = tt_blueprint_fp8(&t->print);
+    activations.used = packed.used = 0;
+    if (fp8 != NULL) { /* what it remembers stays where it was placed */
+        (void)tt_arena_take(&activations, tt_fp8_bytes(fp8));
+    }
+    return open_model(t, &activations, &packed, err);
+}
+
+/* Gives out all memory, and has it come. Local. */
 static tt_code allocate(tt_trainer *t, tt_err *err)
 {
     tt_code rc = TT_OK;
     const tt_blueprint *p = &t->print;
-    for (int i = 0; i < TT_MEM_COMPONENTS; i++) {
-        TT_TRY(tt_arena_open(&t->arena[i], tt_component_names[i], p->plan.bytes[i], err));
-    }
-    t->weights = tt_arena_take(&t->arena[TT_MEM_WEIGHTS], tt_bytes(p->params.total, p->act_bytes));
-    void *gradient =
-        tt_arena_take(&t->arena[TT_MEM_GRADIENTS], tt_bytes(p->params.total, p->grad_bytes));
-    if (p->config.run.exact) {
-        t->gradient = (tt_grad){.fixed = gradient,
-                                .point = &t->point,
-                                .lost = tt_arena_take(&t->arena[TT_MEM_GRADIENTS],
-                                                      tt_bytes(p->params.count, sizeof(int64_t)))};
-    } else {
-        t->gradient = (tt_grad){.sum = gradient};
-    }
+    place_vectors(t);
     TT_TRY(open_optimizer(t, err));
     const size_t scratch = p->plan.bytes[TT_MEM_WORKSPACE] - TT_REDZONE; /* one piece, all of it */
     t->ctx = tt_kernels_ctx(&p->ops, &p->guarded, p->plan.threads,
@@ -199,14 +288,54 @@ static tt_code allocate(tt_trainer *t, tt_err *err)
         rc = err->code;
         goto out;
     }
-    TT_TRY(tt_model_open(&t->model, &p->shape, &p->params, &t->ctx, t->weights, &t->gradient, fp8,
-                         &t->wide, &p->recompute, p->split.micro, p->shape.T,
-                         &t->arena[TT_MEM_ACTIVATIONS],
-                         p->config.memory.pack_weights ? &t->arena[TT_MEM_PACKED] : NULL, err));
+    TT_TRY(open_model(t, &t->arena[TT_MEM_ACTIVATIONS], outer(t, TT_MEM_PACKED), err));
     TT_TRY(make_segments(t, err));
     TT_TRY(tt_numerics_open(t, err));
-    TT_TRY(tt_memory_check(&p->plan, t->arena, err));
+    TT_TRY(tt_memory_check(&p->plan, t->arena, t->window, err));
     tt_memory_touch(t);
+out:
+    return rc;
+}
+
+/* The blueprint of this rank among the others, as they share memory or not. Collective. */
+static tt_code make_print(tt_trainer *t, const tt_config *config, int most, int threads,
+                          tt_err *err)
+{
+    tt_code rc = TT_OK;
+    TT_TRY(tt_node_open(&t->tutti.node, t->world, most, err));
+    TT_TRY(tt_agree(t->world,
+                    tt_blueprint_make_on(&t->print, config, tt_tokens_vocab(t->train_tokens),
+                                         &t->tutti.node, threads, getenv("TUTTI_ISA"), err),
+                    err));
+out:
+    return rc;
+}
+
+/* The same, with shared memory where dist.node_shared wants it and there is room. Collective. */
+static tt_code plan_run(tt_trainer *t, const tt_config *config, int threads, tt_err *err)
+{
+    tt_code rc = TT_OK;
+    tt_err why;
+    size_t own = 0, once = 0;
+    const int all = t->world->size;
+    const int most = tt_plan_sharers(config, all);
+    TT_TRY(make_print(t, config, most < all ? most : 0, threads, err));
+    for (int i = 0; i < TT_MEM_COMPONENTS; i++) {
+        own += window_bytes(&t->print, i);
+        once += t->print.plan.once[i];
+    }
+    if (t->tutti.node.lanes == 1 || tt_node_room(&t->tutti.node, own, once, &why) == TT_OK) {
+        goto out;
+    }
+    if (strcmp(config->dist.node_shared, "auto") != 0) {
+        rc = tt_fail(err, why.code, "dist.node_shared is %s, but %s", config->dist.node_shared,
+                     why.text);
+        goto out;
+    }
+    tt_warn(t->log, "the ranks of a node share no memory: %s", why.text);
+    tt_blueprint_free(&t->print);
+    tt_node_close(&t->tutti.node);
+    rc = make_print(t, config, 1, threads, err);
 out:
     return rc;
 }
@@ -265,16 +394,16 @@ tt_code tt_trainer_open(tt_trainer *t, const tt_config *config, tt_world *world,
 
     TT_TRY(tt_agree(world, tt_fault_parse(getenv("TUTTI_FAULT"), &t->fault, err), err));
     TT_TRY(tt_agree(world, open_data(t, config, err), err));
-    TT_TRY(tt_agree(world,
-                    tt_blueprint_make(&t->print, config, tt_tokens_vocab(t->train_tokens),
-                                      world->rank, world->size, threads, getenv("TUTTI_ISA"), err),
-                    err));
+    TT_TRY(plan_run(t, config, threads, err));
     TT_TRY(compare_ranks(t, err));
     TT_TRY(tt_agree(world, open_samplers(t, err), err));
     TT_TRY(tt_agree(world, open_places(&t->print.config, err), err));
     t->began = tt_rss();
     TT_TRY(tt_memory_warn(t, err));
+    TT_TRY(open_memory(t, err));
     TT_TRY(tt_agree(world, allocate(t, err), err));
+    t->overlap = strcmp(config->dist.overlap, "false") != 0;
+    TT_TRY(tt_tutti_open(&t->tutti, t, err));
     show_recompute(t);
     show_optimizer_file(t);
     TT_TRY(tt_agree(world, tt_kernels_self_test(&t->ctx, err), err));
@@ -301,6 +430,7 @@ out:
 
 void tt_trainer_close(tt_trainer *t)
 {
+    tt_tutti_close(&t->tutti);
     tt_model_close(t->model);
     tt_optimizer_close(&t->optimizer);
     tt_text_free(&t->past);
@@ -311,7 +441,10 @@ void tt_trainer_close(tt_trainer *t)
     tt_tokens_close(t->valid_tokens);
     for (int i = 0; i < TT_MEM_COMPONENTS; i++) {
         tt_arena_close(&t->arena[i]);
+        tt_arena_close(&t->window[i]);
     }
+    free(t->gradients);
+    tt_node_close(&t->tutti.node);
     tt_blueprint_free(&t->print);
     memset(t, 0, sizeof *t);
 }
@@ -335,7 +468,8 @@ static tt_code evaluate(tt_trainer *t, tt_metrics *metrics, tt_err *err)
     tt_code rc = TT_OK;
     tt_loss loss;
     int64_t count = tt_min(t->print.config.run.eval_sequences, t->valid_sampler.samples);
-    TT_TRY(tt_evaluate(t->world, t->model, &t->valid_sampler, &t->batch, count, &loss, err));
+    TT_TRY(tt_evaluate(t->world, t->model, &t->valid_sampler, &t->batch, count, &t->tutti, &loss,
+                       err));
     rc = tt_agree(t->world, tt_metrics_valid(metrics, t, &loss, err), err);
 out:
     return rc;

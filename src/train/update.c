@@ -27,13 +27,13 @@ static tt_segment segment_in(const tt_segment *s, const tt_window *w)
 static void update_segment(tt_trainer *t, const tt_window *w, const tt_segment *s,
                            const tt_adamw *step)
 {
-    const tt_grad g = tt_grad_from(&t->gradient, s->flat);
+    const tt_grad g = tt_sum_own(t, s->flat, s->local);
     const tt_master master = tt_masters_of(t, w, s);
     const int64_t at = s->local - w->first;
     tt_census *census = tt_numerics_weights(t, s->role);
     t->ctx.count.result = census;
-    t->ctx.ops->adamw(&t->ctx, &master, w->m + at, w->v + at,
-                      tt_act_at(t->weights, s->flat, t->print.act_bytes), &g, s->count, step);
+    t->ctx.ops->adamw(&t->ctx, &master, w->m + at, w->v + at, tt_weight_own(t, s->flat, s->local),
+                      &g, s->count, step);
     t->ctx.count.result = NULL;
     if (census != NULL) {
         census->values -= s->gap;

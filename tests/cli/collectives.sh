@@ -40,8 +40,10 @@ three() {
 promised() { sed -n 's/.*"wire_calls": \([0-9]*\), "wire_bytes": \([0-9]*\).*/\1 \2/p' "$work/$1-6-run/metrics.jsonl"; }
 reported() { paste -d ' ' <(metric "$1-6-run" comm_calls) <(metric "$1-6-run" comm_bytes) | cut -d ' ' -f 2,4 | sort -u; }
 
-# 16 sequences in K micro-batches a rank; large enough for several buckets of 1 MB.
-wide=(batch.sequences=16 batch.micro=0 model.channels=128 model.layers=4 dist.bucket_mb=1 model.context=8)
+# 16 sequences in K micro-batches a rank; large enough for several buckets of 1 MB. Each rank by itself:
+# everything goes through MPI.
+wide=(batch.sequences=16 batch.micro=0 model.channels=128 model.layers=4 dist.bucket_mb=1 model.context=8
+    dist.node_shared=false)
 for ranks in 2 4; do
     for K in 1 2 4; do
         this=$(three $ranks "r$ranks-k$K" "${wide[@]}" batch.accumulate=$K)
@@ -55,10 +57,24 @@ for ranks in 2 4; do
         equal "$ranks ranks, $K micro-batches: as the metrics say" "$(reported "r$ranks-k$K")" "$this"
     done
 done
-equal "ZeRO 0: as the plan says" "$(three 2 zero0 memory.zero=0)" "$(promised zero0)"
-equal "ZeRO 1 in BF16: as the plan says" "$(three 2 bf16 precision.compute=bf16)" "$(promised bf16)"
-equal "ZeRO 1 in BF16 at K = 8" "$(three 2 bf16-8 precision.compute=bf16 batch.sequences=16)" "$(promised bf16)"
-equal "more ranks than pieces" "$(three 4 narrow model.channels=2 model.vocab=257 model.layers=1)" "$(promised narrow)"
+apart=dist.node_shared=false
+equal "ZeRO 0: as the plan says" "$(three 2 zero0 $apart memory.zero=0)" "$(promised zero0)"
+equal "ZeRO 1 in BF16: as the plan says" "$(three 2 bf16 $apart precision.compute=bf16)" "$(promised bf16)"
+equal "ZeRO 1 in BF16 at K = 8" "$(three 2 bf16-8 $apart precision.compute=bf16 batch.sequences=16)" "$(promised bf16)"
+equal "blocking calls are as many" "$(three 2 blocks $apart precision.compute=bf16 dist.overlap=false)" "$(promised bf16)"
+equal "more ranks than pieces" "$(three 4 narrow $apart model.channels=2 model.vocab=257 model.layers=1)" "$(promised narrow)"
+
+# Ranks that share memory: MPI sees the agreement and the record's times, and the metrics what was
+# reduced all the same, whatever K is.
+shared=("${wide[@]}" dist.node_shared=true)
+for K in 1 4; do
+    this=$(three 2 "shared-k$K" "${shared[@]}" batch.accumulate=$K)
+    equal "shared memory, $K micro-batches: two small calls through MPI" 2 "${this% *}"
+    check "shared memory, $K micro-batches: which are small" test "${this#* }" -lt 4096
+    equal "shared memory, $K micro-batches: the metrics say what the plan does" "$(promised "shared-k$K")" "$(reported "shared-k$K")"
+done
+equal "shared memory: the plan does not depend on K" "$(promised shared-k1)" "$(promised shared-k4)"
+check "shared memory: gradients are in it" test "$(promised shared-k1 | cut -d ' ' -f 2)" -gt 1000000
 
 # `tutti plan` says the same before.
 alone plan "$work/tiny.yaml" "${wide[@]}" batch.accumulate=4 --ranks 4

@@ -92,7 +92,7 @@ static inline void fixture_open_all(fixture *f, const tt_shape *shape, tt_format
     size_t act = tt_formats[f->ops.format].bytes;
     size_t bytes = tt_model_activation_bytes(shape, B, T, act, backward, used, recompute, NULL);
     ck_assert_int_eq(tt_arena_open(&f->arena, "test", bytes + tt_arena_cost(scratch), &err), TT_OK);
-    size_t packed = backward ? tt_model_packed_bytes(shape, &f->params, &f->ops) : 0;
+    size_t packed = backward ? tt_model_packed_bytes(shape, &f->params, &f->ops, NULL) : 0;
     ck_assert_int_eq(tt_arena_open(&f->packed, "packed", packed, &err), TT_OK);
     f->ctx = (tt_ctx){
         .ops = &f->ops,
@@ -123,8 +123,8 @@ static inline void fixture_open_all(fixture *f, const tt_shape *shape, tt_format
         f->sample[b] = 1000 + 17 * b;
     }
     ck_assert_int_eq(tt_model_open(&f->model, shape, &f->params, &f->ctx, f->weights,
-                                   backward ? GRAD(f->gradient) : NULL, used, NULL, recompute, B, T,
-                                   &f->arena, backward ? &f->packed : NULL, &err),
+                                   backward ? GRAD(f->gradient) : NULL, NULL, used, NULL, recompute,
+                                   B, T, &f->arena, backward ? &f->packed : NULL, &err),
                      TT_OK);
     ck_assert_uint_eq(f->packed.used, packed);
     fixture_publish(f);
@@ -167,7 +167,7 @@ static inline void fixture_zero_gradient(fixture *f)
 static inline void fixture_train(fixture *f, int64_t first, int64_t B, tt_loss *loss)
 {
     tt_model_train(f->model, f->token + first * f->T, f->target + first * f->T, f->sample + first,
-                   B, f->T, 7, 3, 1.0f, loss, NULL, NULL);
+                   B, f->T, 7, 3, 1.0f, loss, NULL);
 }
 
 /* ||a - b|| / ||b|| */

@@ -181,7 +181,7 @@ static void raise(raised *r, fixture *f, const char *ops)
     const size_t scratch = tt_kernels_wide_workspace(&r->ops, &extents, 1);
     const size_t acts = tt_model_activation_bytes(&f->shape, f->B, f->T, 2, true, NULL, NULL, NULL);
     ck_assert_int_eq(tt_arena_open(&r->arena, "test", acts + tt_arena_cost(scratch), &err), TT_OK);
-    const size_t packed = tt_model_packed_bytes(&f->shape, &f->params, &f->ops);
+    const size_t packed = tt_model_packed_bytes(&f->shape, &f->params, &f->ops, NULL);
     ck_assert_int_eq(tt_arena_open(&r->packed, "packed", packed, &err), TT_OK);
     void *room = tt_arena_take(&r->arena, scratch);
     r->ctx = tt_kernels_wide_ctx(&r->ops, 1, room, scratch);
@@ -196,8 +196,8 @@ static void raise(raised *r, fixture *f, const char *ops)
     }
     const tt_wide wide = {.autocast = a, .ctx = &r->ctx, .weights = r->copies};
     ck_assert_int_eq(tt_model_open(&r->model, &f->shape, &f->params, &f->ctx, f->weights,
-                                   GRAD(f->gradient), NULL, &wide, NULL, f->B, f->T, &r->arena,
-                                   &r->packed, &err),
+                                   GRAD(f->gradient), NULL, NULL, &wide, NULL, f->B, f->T,
+                                   &r->arena, &r->packed, &err),
                      TT_OK);
     ck_assert_uint_eq(r->packed.used, packed); /* no more than is read */
     tt_model_pack(r->model);
@@ -216,8 +216,7 @@ static double train(fixture *f, tt_model *model)
 {
     tt_loss loss = {.count = 0};
     fixture_zero_gradient(f);
-    tt_model_train(model, f->token, f->target, f->sample, f->B, f->T, 7, 3, 1.0f, &loss, NULL,
-                   NULL);
+    tt_model_train(model, f->token, f->target, f->sample, f->B, f->T, 7, 3, 1.0f, &loss, NULL);
     return tt_loss_mean(&loss);
 }
 
@@ -271,7 +270,7 @@ static double promised(fixture *full)
 static double eval(fixture *f, tt_model *model)
 {
     tt_loss loss = {.count = 0};
-    tt_model_eval(model, f->token, f->target, f->B, f->T, &loss);
+    tt_model_eval(model, f->token, f->target, f->B, f->T, &loss, NULL);
     return tt_loss_mean(&loss);
 }
 

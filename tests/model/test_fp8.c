@@ -93,8 +93,8 @@ START_TEST(evaluation_is_the_same_function)
     fixture_open_fp8(&f, &shape, TT_BF16, "", 3, 11, true, &recipes[_i]);
     fixture_open_fp8(&g, &shape, TT_BF16, "", 3, 11, false, &recipes[_i]);
     fixture_train(&f, 0, 3, &trained);
-    tt_model_eval(f.model, f.token, f.target, 3, 11, &inside);
-    tt_model_eval(g.model, g.token, g.target, 3, 11, &evaluated);
+    tt_model_eval(f.model, f.token, f.target, 3, 11, &inside, NULL);
+    tt_model_eval(g.model, g.token, g.target, 3, 11, &evaluated, NULL);
     ck_assert(tt_loss_mean(&trained) == tt_loss_mean(&evaluated));
     ck_assert(tt_loss_mean(&inside) == tt_loss_mean(&evaluated));
     fixture_close(&f);
@@ -218,8 +218,8 @@ START_TEST(amax_without_the_factor)
     tt_loss loss = {.count = 0};
     fixture_open_fp8(&f, &odd_shape, TT_BF16, "", 3, 11, true, &recipes[_i]);
     fixture_open_fp8(&g, &odd_shape, TT_BF16, "", 3, 11, true, &recipes[_i]);
-    tt_model_train(f.model, f.token, f.target, f.sample, 3, 11, 7, 3, 1, &loss, NULL, NULL);
-    tt_model_train(g.model, g.token, g.target, g.sample, 3, 11, 7, 3, 1024, &loss, NULL, NULL);
+    tt_model_train(f.model, f.token, f.target, f.sample, 3, 11, 7, 3, 1, &loss, NULL);
+    tt_model_train(g.model, g.token, g.target, g.sample, 3, 11, 7, 3, 1024, &loss, NULL);
     ck_assert_mem_eq(f.fp8.amax, g.fp8.amax, (size_t)f.fp8.sites * sizeof(float));
     for (int64_t i = 0; i < f.params.total; i++) {
         ck_assert(g.gradient[i] == 1024 * f.gradient[i]);

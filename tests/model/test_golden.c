@@ -124,7 +124,7 @@ static void replay(const golden *g, const char *isa, int64_t B)
     }
     tt_loss loss = {0};
     fill_batch(&f, GOLDEN_STEPS);
-    tt_model_eval(f.model, f.token, f.target, GOLDEN_B, f.T, &loss);
+    tt_model_eval(f.model, f.token, f.target, GOLDEN_B, f.T, &loss, NULL);
     ck_assert_double_eq_tol(sum_of(&loss) / (double)loss.count / g->loss[GOLDEN_STEPS], 1.0, 1e-5);
     if (g->weights != NULL) {
         compare(&f, "weights", f.master, 1.0, g->weights, 1e-5);

@@ -227,7 +227,7 @@ START_TEST(scale_scales)
     fixture_train(&f, 0, 2, &loss);
     memcpy(one, f.gradient, tt_bytes(N, sizeof(float)));
     fixture_zero_gradient(&f);
-    tt_model_train(f.model, f.token, f.target, f.sample, 2, 7, 7, 3, 1024.0f, &scaled, NULL, NULL);
+    tt_model_train(f.model, f.token, f.target, f.sample, 2, 7, 7, 3, 1024.0f, &scaled, NULL);
     ck_assert(sum_of(&loss) == sum_of(&scaled) && loss.count == scaled.count);
     for (int64_t i = 0; i < N; i++) { /* a power of two: exact */
         ck_assert(f.gradient[i] == 1024.0f * one[i]);
@@ -271,7 +271,7 @@ START_TEST(dropout_is_a_function_of_seed_step_and_sample)
     for (int i = 0; i < 5; i++) {
         tt_loss loss = {0};
         tt_model_train(f.model, f.token, f.target, &samples[i], 1, 7, seeds[i], steps[i], 1.0f,
-                       &loss, NULL, NULL);
+                       &loss, NULL);
         sums[i] = sum_of(&loss);
     }
     ck_assert(sums[1] == sums[0]);
@@ -321,8 +321,8 @@ START_TEST(evaluation_equals_training_without_dropout)
     fixture_open(&eval, &shape, TT_BF16, "guard", 3, 7, false);
     tt_loss loss_train = {0}, loss_eval = {0}, loss_both = {0};
     fixture_train(&train, 0, 3, &loss_train);
-    tt_model_eval(eval.model, eval.token, eval.target, 3, 7, &loss_eval);
-    tt_model_eval(train.model, eval.token, eval.target, 3, 7, &loss_both);
+    tt_model_eval(eval.model, eval.token, eval.target, 3, 7, &loss_eval, NULL);
+    tt_model_eval(train.model, eval.token, eval.target, 3, 7, &loss_both, NULL);
     ck_assert(sum_of(&loss_eval) == sum_of(&loss_train) && loss_eval.count == loss_train.count);
     ck_assert(sum_of(&loss_both) == sum_of(&loss_train));
     fixture_close(&eval);
@@ -335,9 +335,9 @@ START_TEST(smaller_batches_fit)
     fixture f;
     fixture_open(&f, &odd_shape, TT_FP32, "ref", 3, 7, true);
     tt_loss whole = {0}, parts = {0};
-    tt_model_eval(f.model, f.token, f.target, 3, 7, &whole);
+    tt_model_eval(f.model, f.token, f.target, 3, 7, &whole, NULL);
     for (int64_t b = 0; b < 3; b++) {
-        tt_model_eval(f.model, f.token + 7 * b, f.target + 7 * b, 1, 7, &parts);
+        tt_model_eval(f.model, f.token + 7 * b, f.target + 7 * b, 1, 7, &parts, NULL);
     }
     ck_assert_int_eq(parts.count, whole.count);
     ck_assert_double_eq_tol(sum_of(&parts) / sum_of(&whole), 1.0, 1e-14);
@@ -349,8 +349,8 @@ START_TEST(smaller_batches_fit)
         for (int64_t t = 0; t < 7; t++) {
             target[t] = t < n ? 3 : -1;
         }
-        tt_model_eval(f.model, f.token, target, 1, n, &prefix);
-        tt_model_eval(f.model, f.token, target, 1, 7, &masked);
+        tt_model_eval(f.model, f.token, target, 1, n, &prefix, NULL);
+        tt_model_eval(f.model, f.token, target, 1, 7, &masked, NULL);
         ck_assert_int_eq(prefix.count, n);
         ck_assert_double_eq_tol(sum_of(&prefix) / sum_of(&masked), 1.0, 1e-6);
     }
@@ -373,7 +373,7 @@ static void check_next(tt_format format, const char *isa, double tolerance)
             int32_t target[7] = {-1, -1, -1, -1, -1, -1, -1};
             target[n - 1] = wanted;
             tt_loss loss = {0};
-            tt_model_eval(f.model, f.token, target, 1, n, &loss);
+            tt_model_eval(f.model, f.token, target, 1, n, &loss, NULL);
             ck_assert_double_eq_tol(log(sum) - logits[wanted], sum_of(&loss), tolerance);
         }
     }
@@ -418,7 +418,8 @@ START_TEST(stages_are_final_when_told)
         watch w = {.f = &f, .next = f.params.stages - 1};
         w.when_told = must(tt_alloc(f.params.total, sizeof(float), &err));
         tt_loss loss = {0};
-        tt_model_train(f.model, f.token, f.target, f.sample, 2, 7, 7, 3, 1.0f, &loss, told, &w);
+        tt_model_train(f.model, f.token, f.target, f.sample, 2, 7, 7, 3, 1.0f, &loss,
+                       &(tt_hooks){.grad_ready = told, .user = &w});
         ck_assert_int_eq(w.next, -1);
         ck_assert_mem_eq(w.when_told, f.gradient, tt_bytes(f.params.total, sizeof(float)));
         free(w.when_told);
@@ -439,8 +440,8 @@ START_TEST(activation_bytes_are_what_open_takes)
         ck_assert_int_eq(tt_arena_open(&arena, "test", planned, &err), TT_OK);
         tt_model *model = NULL;
         ck_assert_int_eq(tt_model_open(&model, &odd_shape, &f.params, &f.ctx, f.weights,
-                                       backward ? GRAD(f.gradient) : NULL, NULL, NULL, NULL, 3, 7,
-                                       &arena, NULL, &err),
+                                       backward ? GRAD(f.gradient) : NULL, NULL, NULL, NULL, NULL,
+                                       3, 7, &arena, NULL, &err),
                          TT_OK);
         ck_assert_uint_eq(arena.used, planned);
         const size_t page = (size_t)sysconf(_SC_PAGESIZE); /* and it is all in memory */
@@ -505,7 +506,7 @@ START_TEST(nothing_is_allocated_after_open)
     for (int round = 0; round < 3; round++) {
         tt_model_pack(f.model);
         fixture_train(&f, 0, 3, &loss);
-        tt_model_eval(f.model, f.token, f.target, 2, 5, &loss);
+        tt_model_eval(f.model, f.token, f.target, 2, 5, &loss, NULL);
         tt_model_next(f.model, f.token, 4, logits);
         if (round == 0) { /* the first round starts the threads */
             before = mallinfo2();

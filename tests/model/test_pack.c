@@ -83,10 +83,11 @@ static void second_open(second *s, fixture *f, bool keep)
                       &err),
         TT_OK);
     ck_assert_int_eq(tt_arena_open(&s->packed, "packed",
-                                   tt_model_packed_bytes(&f->shape, &f->params, &f->ops), &err),
+                                   tt_model_packed_bytes(&f->shape, &f->params, &f->ops, NULL),
+                                   &err),
                      TT_OK);
     ck_assert_int_eq(tt_model_open(&s->model, &f->shape, &f->params, &f->ctx, f->weights,
-                                   GRAD(f->gradient), NULL, NULL, NULL, f->B, f->T, &s->arena,
+                                   GRAD(f->gradient), NULL, NULL, NULL, NULL, f->B, f->T, &s->arena,
                                    keep ? &s->packed : NULL, &err),
                      TT_OK);
 }
@@ -112,10 +113,10 @@ static results compute(fixture *f, tt_model *model)
     fixture_zero_gradient(f);
     for (int micro = 0; micro < 2; micro++) {
         tt_model_train(model, f->token, f->target, f->sample, f->B, f->T, 7, 3, 1.0f, &r.train,
-                       NULL, NULL);
+                       NULL);
     }
     memcpy(r.gradient, f->gradient, tt_bytes(f->params.total, sizeof(float)));
-    tt_model_eval(model, f->token, f->target, f->B, f->T, &r.eval);
+    tt_model_eval(model, f->token, f->target, f->B, f->T, &r.eval, NULL);
     tt_model_next(model, f->token, 4, r.logits);
     return r;
 }
@@ -187,7 +188,8 @@ START_TEST(packed_bytes_by_hand)
     fixture f;
     second s;
     fixture_open(&f, &odd_shape, TT_BF16, "ref", 2, 7, true);
-    ck_assert_uint_eq(tt_model_packed_bytes(&f.shape, &f.params, &f.ops), 0); /* it has no form */
+    ck_assert_uint_eq(tt_model_packed_bytes(&f.shape, &f.params, &f.ops, NULL),
+                      0); /* it has no form */
     second_open(&s, &f, true);
     const size_t C = 16, F = 40, QKV = (4 + 2 * 2) * 4, V = 29;
     const size_t each[] = {QKV * C, C * C, F * C, C * F};
@@ -195,7 +197,7 @@ START_TEST(packed_bytes_by_hand)
     for (int i = 0; i < 4; i++) {
         bytes += L * tt_arena_cost(TT_ALIGN + 2 * each[i]);
     }
-    ck_assert_uint_eq(tt_model_packed_bytes(&f.shape, &f.params, &f.ops), bytes);
+    ck_assert_uint_eq(tt_model_packed_bytes(&f.shape, &f.params, &f.ops, NULL), bytes);
     ck_assert_uint_eq(s.packed.used, bytes);
     ck_assert(tt_model_extents(&f.shape, 2, 7, true).packed);
     ck_assert(!tt_model_extents(&f.shape, 2, 7, false).packed);

@@ -24,7 +24,7 @@ static tt_loss one_by_one(const tt_config *config)
     ck_assert_int_gt(t.valid_sampler.samples, WINDOWS);
     for (int64_t i = 0; i < WINDOWS; i++) {
         ck_assert_int_eq(tt_batch_fill_range(&t.batch, &t.valid_sampler, i, i + 1, &err), TT_OK);
-        tt_model_eval(t.model, t.batch.token, t.batch.target, 1, CONTEXT, &loss);
+        tt_model_eval(t.model, t.batch.token, t.batch.target, 1, CONTEXT, &loss, NULL);
     }
     tt_trainer_close(&t);
     return loss;
@@ -49,18 +49,20 @@ START_TEST(loss_knows_no_split)
     set(&config, "batch.micro", "%d", B);
     set(&config, "model.dropout", "0.5");
     open_trainer(&t, &config, &tt_test_world);
-    must(tt_evaluate(&tt_test_world, t.model, &t.valid_sampler, &t.batch, WINDOWS, &loss, &err_));
+    must(tt_evaluate(&tt_test_world, t.model, &t.valid_sampler, &t.batch, WINDOWS, &t.tutti, &loss,
+                     &err_));
     ck_assert(everywhere(loss.count == wanted.count && wanted.count > 0));
     ck_assert((loss.count == WINDOWS * CONTEXT) == (strcmp(kinds[kind].mode, "stream") == 0));
     ck_assert_msg(everywhere(sum_of(&loss) == sum_of(&wanted)), "%.17g %.17g", sum_of(&loss),
                   sum_of(&wanted));
     /* Without a world: all of it on each rank. */
     tt_loss own;
-    must(tt_evaluate(NULL, t.model, &t.valid_sampler, &t.batch, WINDOWS, &own, &err_));
+    must(tt_evaluate(NULL, t.model, &t.valid_sampler, &t.batch, WINDOWS, &t.tutti, &own, &err_));
     ck_assert_msg(everywhere(own.count == loss.count && sum_of(&own) == sum_of(&loss)),
                   "%.17g %.17g", sum_of(&own), sum_of(&loss));
     /* Nothing to look at: nothing found. */
-    must(tt_evaluate(&tt_test_world, t.model, &t.valid_sampler, &t.batch, 0, &own, &err_));
+    must(
+        tt_evaluate(&tt_test_world, t.model, &t.valid_sampler, &t.batch, 0, &t.tutti, &own, &err_));
     ck_assert(everywhere(own.count == 0 && sum_of(&own) == 0));
     tt_trainer_close(&t);
 }
@@ -79,8 +81,8 @@ START_TEST(evaluation_leaves_the_run_alone)
     for (int i = 0; i < 2; i++) {
         step_once(&one, &record);
         step_once(&two, &record);
-        must(tt_evaluate(&tt_test_world, two.model, &two.valid_sampler, &two.batch, WINDOWS, &loss,
-                         &err_));
+        must(tt_evaluate(&tt_test_world, two.model, &two.valid_sampler, &two.batch, WINDOWS,
+                         &two.tutti, &loss, &err_));
     }
     ck_assert(everywhere(same_state(&one, &two)));
     tt_trainer_close(&one);
@@ -101,8 +103,8 @@ START_TEST(unreadable_samples_on_one_rank)
         damaged = spoilt_copy(&t.valid_sampler, tt_test_world.rank, true);
         t.valid_sampler.tokens = damaged;
     }
-    tt_code rc =
-        tt_evaluate(&tt_test_world, t.model, &t.valid_sampler, &t.batch, WINDOWS, &loss, &err);
+    tt_code rc = tt_evaluate(&tt_test_world, t.model, &t.valid_sampler, &t.batch, WINDOWS, &t.tutti,
+                             &loss, &err);
     ck_assert_msg(everywhere(rc == TT_EWORLD), "%d %s", rc, err.text);
     ck_assert(everywhere(strstr(err.text, "damaged.h5") != NULL));
     tt_tokens_close(damaged);

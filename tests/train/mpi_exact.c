@@ -79,8 +79,7 @@ static bool same_optimizer(const tt_trainer *a, const tt_trainer *whole)
 
 static bool same_gradients(const tt_trainer *a, const tt_trainer *b)
 {
-    return memcmp(a->gradient.fixed, b->gradient.fixed,
-                  sizeof(int64_t) * (size_t)a->print.params.total) == 0;
+    return same_collected(a, b, false);
 }
 
 /* Every split of 12 sequences over these ranks, against one rank with one micro-batch of 12. */
@@ -193,12 +192,8 @@ START_TEST(plan_knows_the_cost)
         set(&config, "batch.accumulate", "0");
         open_trainer(&t, &config, &tt_test_world);
         step_once(&t, &record);
-        ck_assert(everywhere(record.comm_calls == t.print.plan.wire_calls));
-        ck_assert(everywhere(record.comm_bytes == t.print.plan.wire_bytes));
-        for (int c = 0; c < TT_MEM_COMPONENTS; c++) {
-            ck_assert_msg(everywhere(t.arena[c].used == t.print.plan.bytes[c]), "%s: %zu of %zu",
-                          tt_component_names[c], t.arena[c].used, t.print.plan.bytes[c]);
-        }
+        check_wire(&t, &record);
+        check_memory(&t);
         bytes[exact] = t.print.plan.bytes[TT_MEM_GRADIENTS];
         ck_assert_uint_ge(bytes[exact], (exact ? 8 : 4) * (size_t)t.print.params.total);
         tt_trainer_close(&t);

@@ -40,8 +40,9 @@ START_TEST(measured_is_planned)
     must(tt_memory_measure(&memory, &t, &err_));
     double planned = 0;
     for (int c = 0; c < TT_MEM_COMPONENTS; c++) {
-        const tt_held *held = &memory.component[c];
-        ck_assert(everywhere(t.arena[c].used == t.print.plan.bytes[c]));
+        const tt_measured *held = &memory.component[c];
+        ck_assert(everywhere(t.arena[c].used + t.window[c].used ==
+                             t.print.plan.own[c] + t.print.plan.once[c]));
         ck_assert(everywhere(held->planned >= (double)t.arena[c].used));
         /* The rank with most of it has all of it in memory. What the last page has beside is no piece's;
          * and of a red zone at the end nobody cares. */

@@ -199,10 +199,10 @@ START_TEST(read_is_as_trained)
     open_trainer(&t, &config, &alone);
     steps(&t, 2);
     must(tt_state_save(&t, true, &err_));
-    must(tt_evaluate(NULL, t.model, &t.valid_sampler, &t.batch, 5, &wanted, &err_));
+    must(tt_evaluate(NULL, t.model, &t.valid_sampler, &t.batch, 5, &t.tutti, &wanted, &err_));
     const char *path = in_folder("read-%d/step-00000002.h5", _i);
     must(tt_infer_open(&infer, NULL, path, 0, NULL, 2, &err_));
-    must(tt_evaluate(NULL, infer.model, &t.valid_sampler, &t.batch, 5, &loss, &err_));
+    must(tt_evaluate(NULL, infer.model, &t.valid_sampler, &t.batch, 5, NULL, &loss, &err_));
     ck_assert_int_eq(loss.count, wanted.count);
     ck_assert_msg(sum_of(&loss) == sum_of(&wanted), "%s of %s: %.9g, trained %.9g", shapes[_i].ops,
                   shapes[_i].compute, sum_of(&loss), sum_of(&wanted));

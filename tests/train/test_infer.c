@@ -12,7 +12,7 @@ static tt_loss make_checkpoint(const tt_config *config)
     step_once(&t, &record);
     step_once(&t, &record);
     must(tt_state_save(&t, true, &err_));
-    must(tt_evaluate(NULL, t.model, &t.valid_sampler, &t.batch, 5, &loss, &err_));
+    must(tt_evaluate(NULL, t.model, &t.valid_sampler, &t.batch, 5, &t.tutti, &loss, &err_));
     tt_trainer_close(&t);
     return loss;
 }
@@ -39,7 +39,7 @@ static tt_loss loss_of(tt_infer *infer)
     tt_batch_place(&batch, infer->B, T, memory);
     must(tt_tokens_open(&tokens, in_folder("data.h5"), true, &err_));
     must(tt_evaluate_sampler(&sampler, tokens, "stream", T, &err_));
-    must(tt_evaluate(NULL, infer->model, &sampler, &batch, 5, &loss, &err_));
+    must(tt_evaluate(NULL, infer->model, &sampler, &batch, 5, NULL, &loss, &err_));
     tt_tokens_close(tokens);
     free(memory);
     return loss;
@@ -107,7 +107,7 @@ START_TEST(next_token_agrees_with_the_loss)
     for (int n = 1; n <= CONTEXT; n++) {
         tt_loss loss = {.count = 0};
         target[n - 1] = 'c';
-        tt_model_eval(infer.model, token, target, 1, CONTEXT, &loss);
+        tt_model_eval(infer.model, token, target, 1, CONTEXT, &loss, NULL);
         target[n - 1] = -1;
         tt_model_next(infer.model, token, n, logits);
         double sum = 0;

@@ -67,7 +67,7 @@ START_TEST(cells_by_hand)
     expect(&ledger, "zero 1", true, 0, 0, 3 * (cost(mine, 4) - cost(N, 4)), 0);
     expect(&ledger, "accumulation", false, 0, 0, 0, 0); /* of one sequence there is no half */
     expect(&ledger, "packed weights", false,
-           tt_count(tt_model_packed_bytes(&p.shape, &p.params, &p.ops)), 0, 0, 0);
+           tt_count(tt_model_packed_bytes(&p.shape, &p.params, &p.ops, NULL)), 0, 0, 0);
     /* Fixed point has 8 bytes, and buckets of half as many parameters. */
     const tt_effect *exact = row(&ledger, "exact mode");
     ck_assert(!exact->on && exact->possible);

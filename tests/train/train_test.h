@@ -232,6 +232,9 @@ static inline void step_once(tt_trainer *trainer, tt_record *record)
     tt_err err = {TT_OK, ""};
     tt_request request = {false, TT_OK, {TT_OK, ""}};
     tt_code rc = tt_step(trainer, &request, record, &err);
+    if (rc == TT_OK) { /* so that weights are those of all, not on their way */
+        rc = tt_tutti_settle(&trainer->tutti, &err);
+    }
     ck_assert_msg(everywhere(rc == TT_OK), "%s", err.text);
 }
 
@@ -323,6 +326,52 @@ static inline float *weights_of(tt_trainer *t)
     return out;
 }
 
+/* Of the whole vector what each rank's piece holds, as integers that are equal when the elements are:
+ * the sums of the last step (of floats: their bits), or the weights. The caller frees. Collective over
+ * the trainer's world. */
+static inline int64_t *collected(const tt_trainer *t, bool weights)
+{
+    const tt_shard *cut = &t->print.cut;
+    const int64_t n = t->print.params.total;
+    int64_t *out = calloc((size_t)n, sizeof *out);
+    ck_assert_ptr_nonnull(out);
+    for (int b = 0; b < cut->count; b++) {
+        for (int64_t e = cut->range[b].first; e < cut->range[b].end; e++) {
+            const int64_t local = cut->local[b] + (e - cut->range[b].first);
+            const tt_grad whole = t->print.slices ? t->pieces : t->gradient;
+            const int64_t at = t->print.slices ? local : e;
+            const size_t size = t->print.act_bytes;
+            if (weights) {
+                const unsigned char *w = t->own_weights != NULL ? t->own_weights : t->weights;
+                memcpy(&out[e], w + tt_bytes(t->own_weights != NULL ? local : e, size), size);
+            } else if (whole.fixed != NULL) {
+                out[e] = whole.fixed[at];
+            } else {
+                memcpy(&out[e], &whole.sum[at], sizeof(float));
+            }
+        }
+    }
+    tt_err err;
+    ck_assert(tt_sum_i64(t->world, out, tt_int(n), &err) == TT_OK);
+    return out;
+}
+
+static inline float float_at(const int64_t *collected, int64_t i)
+{
+    float value;
+    memcpy(&value, &collected[i], sizeof value);
+    return value;
+}
+
+static inline bool same_collected(const tt_trainer *a, const tt_trainer *b, bool weights)
+{
+    int64_t *x = collected(a, weights), *y = collected(b, weights);
+    const bool same = memcmp(x, y, tt_bytes(a->print.params.total, sizeof *x)) == 0;
+    free(x);
+    free(y);
+    return same;
+}
+
 /* Are two arrays of two trainers bit for bit the same where both hold elements? The trainers share
  * their buckets; their ZeRO stages may differ. *met, when not NULL, counts the elements compared. */
 static inline bool same_shards(const tt_trainer *a, const float *of_a, const tt_trainer *b,
@@ -383,11 +432,35 @@ static inline bool same_progress(const tt_trainer *a, const tt_trainer *b)
 
 static inline bool same_weights(const tt_trainer *a, const tt_trainer *b)
 {
+    if (a->print.rotates || b->print.rotates) {
+        return same_collected(a, b, true);
+    }
     return a->print.params.total == b->print.params.total &&
            memcmp(a->weights, b->weights, tt_bytes(a->print.params.total, a->print.act_bytes)) == 0;
 }
 
-/* Everything that influences the next step. */
+/* Every component took what was planned of it. */
+static inline void check_memory(const tt_trainer *t)
+{
+    for (int c = 0; c < TT_MEM_COMPONENTS; c++) {
+        const size_t used = t->arena[c].used + t->window[c].used;
+        const size_t planned = t->print.plan.own[c] + t->print.plan.once[c];
+        ck_assert_msg(everywhere(used == planned), "%s: %zu of %zu", tt_component_names[c], used,
+                      planned);
+    }
+}
+
+/* The step's calls and bytes are the plan's. */
+static inline void check_wire(const tt_trainer *t, const tt_record *record)
+{
+    const tt_plan *plan = &t->print.plan;
+    ck_assert_msg(everywhere(record->comm_calls == plan->wire_calls), "%lld calls, planned %lld",
+                  (long long)record->comm_calls, (long long)plan->wire_calls);
+    ck_assert_msg(everywhere(record->comm_bytes == plan->wire_bytes), "%lld bytes, planned %lld",
+                  (long long)record->comm_bytes, (long long)plan->wire_bytes);
+}
+
+/* Everything that influences the next step. Collective over the trainers' worlds. */
 static inline bool same_state(const tt_trainer *a, const tt_trainer *b)
 {
     return same_weights(a, b) && same_progress(a, b) && same_masters(a, b) &&

@@ -22,5 +22,7 @@ char *tt_join(const char *dir, const char *name, tt_err *err);
 /* Resident and peak resident set of this process, bytes (0 where unknown). */
 size_t tt_rss(void);
 size_t tt_rss_peak(void);
+/* The resident set in which a page that k processes map counts as a k-th of a page; 0: not known. */
+size_t tt_pss(void);
 
 #endif

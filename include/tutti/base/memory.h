@@ -9,6 +9,7 @@
 #ifndef TUTTI_BASE_MEMORY_H
 #define TUTTI_BASE_MEMORY_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -27,12 +28,16 @@ typedef struct tt_arena {
     unsigned char *base;
     size_t bytes; /* capacity */
     size_t used;  /* high-water mark: arenas only grow until closed */
+    bool lent;    /* the memory is somebody else's */
 } tt_arena;
 
 /* Maps `bytes` (rounded up to pages; 0 is allowed), and room for the red zone of one piece that takes
  * them all. Fails with TT_EWORLD naming the arena and the size when the system refuses. On failure the
  * arena is closed. Nothing is touched: what stays unused costs no memory. */
 tt_code tt_arena_open(tt_arena *arena, const char *name, size_t bytes, tt_err *err);
+
+/* The same over memory that somebody else owns, TT_ALIGN-aligned and zeroed; it outlives the arena. */
+void tt_arena_lend(tt_arena *arena, const char *name, void *memory, size_t bytes);
 
 /* The next `bytes` of the arena, TT_ALIGN-aligned, owned by the arena. Running over is a bug in the
  * plan, not a user's mistake: it aborts with the arena's name. */

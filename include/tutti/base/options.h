@@ -67,7 +67,8 @@ typedef struct tt_config {
         int64_t history, margin;
     } fp8;
     struct {
-        int64_t zero;             /* 0 | 1 */
+        int64_t zero;             /* 0 | 1 | 2 | 3 */
+        char gradients[TT_NAME];  /* auto | whole | pieces */
         char recompute[TT_NAME];  /* none | selective | sqrt | block | auto:SIZE */
         int64_t recompute_blocks; /* of block, the first ones; 0 = all */
         bool pack_weights;
@@ -75,6 +76,9 @@ typedef struct tt_config {
     } memory;
     struct {
         int64_t bucket_mb;
+        char node_shared[TT_NAME]; /* auto | true | false */
+        int64_t node_ranks;        /* that share; 0: all of a machine */
+        char overlap[TT_NAME];     /* auto | true | false */
     } dist;
     struct {
         char dir[TT_PATH];

@@ -11,6 +11,7 @@
 #ifndef TUTTI_DIST_CUT_H
 #define TUTTI_DIST_CUT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "tutti/base/status.h"
@@ -41,8 +42,8 @@ tt_code tt_buckets_make(tt_buckets *buckets, const int64_t *stage_end, int stage
 void tt_buckets_free(tt_buckets *buckets);
 
 /* Ranges of the flat vector that are held in arrays of their own, and where. As tt_shard_make makes it,
- * what a rank holds of the optimizer's state: one range per bucket, zero 0: every bucket whole, local
- * offset = flat offset; zero 1: its pieces, one after another. */
+ * what a rank holds of the optimizer's state: one range per bucket, every bucket whole (ZeRO 0), local
+ * offset = flat offset, or its pieces, one after another. */
 typedef struct tt_shard {
     int count;
     tt_range *range;  /* [count], ascending, may be empty, owned */
@@ -50,7 +51,7 @@ typedef struct tt_shard {
     int64_t elements; /* length of those arrays */
 } tt_shard;
 
-tt_code tt_shard_make(tt_shard *shard, const tt_buckets *buckets, int zero, int rank, int ranks,
+tt_code tt_shard_make(tt_shard *shard, const tt_buckets *buckets, bool pieces, int rank, int ranks,
                       tt_err *err);
 void tt_shard_free(tt_shard *shard);
 

@@ -15,8 +15,14 @@
  * that it makes equal on all ranks, in bytes: the same number on every rank. One rank alone has no
  * wire: it calls nothing and counts nothing. */
 typedef struct tt_wire {
-    int64_t calls, bytes; /* MPI collectives, their payload */
-    double seconds;       /* inside them, on this rank */
+    int64_t calls, bytes; /* collectives, their payload, whether through MPI or a node's memory */
+    double seconds;       /* during which at least one was under way, seen from this rank */
+    double exposed;       /* of its computing thread, spent on them: what is not hidden */
+    int open;             /* nonblocking ones under way */
+    double since;         /* tt_seconds() at which the first of these began */
+    int depth;            /* of communication within communication */
+    double entered;       /* tt_seconds() at which the outermost began */
+    double counted;       /* tt_seconds() up to which `seconds` is complete, when none is open */
 } tt_wire;
 
 typedef struct tt_world {
@@ -42,6 +48,9 @@ _Noreturn void tt_world_abort(tt_world *world, int code);
  * own result and err its own text. A NULL world (single process, no MPI) just returns rc; so it is
  * one rank to every function below. */
 tt_code tt_agree(tt_world *world, tt_code rc, tt_err *err);
+
+/* What has been counted up to now, calls that are still under way included. Local. */
+tt_wire tt_world_wire(const tt_world *world);
 
 /* TT_EUSER on all ranks unless `text` is the same on all; names the first line that differs, with
  * both values and ranks. Collective. `what` names the thing ("configuration"). */

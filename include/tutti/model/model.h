@@ -12,8 +12,11 @@
  *
  * Invariant: after tt_model_open nothing is allocated; results do not depend on threads.
  *
+ * What passes need from others, weights that come and gradients that go, they ask for through hooks:
+ * the model knows stages, not ranks.
+ *
  * Reads tt_batch-shaped pointers and weights, writes gradients and the loss pair; next:
- * dist/reduce.h through on_grad_ready. */
+ * train/tutti.h through the hooks. */
 #ifndef TUTTI_MODEL_MODEL_H
 #define TUTTI_MODEL_MODEL_H
 
@@ -27,6 +30,7 @@
 #include "tutti/model/autocast.h"
 #include "tutti/model/census.h"
 #include "tutti/model/fp8.h"
+#include "tutti/model/hooks.h"
 #include "tutti/model/params.h"
 #include "tutti/model/recompute.h"
 
@@ -57,8 +61,21 @@ typedef struct tt_wide {
     const float *weights; /* [params->wide] unrounded, borrowed; NULL: act is FP32 */
 } tt_wide;
 
-/* Bytes of the packed forms of the matrices that matmuls read; 0: these kernels have none. */
-size_t tt_model_packed_bytes(const tt_shape *shape, const tt_params *params, const tt_ops *ops);
+/* Where the vectors of stages are. A stage's lie together, but may have been moved from where they are
+ * in the flat vector, and stages of different groups with the same place are never there together. All
+ * borrowed; zeroed: the flat vectors as they are. */
+typedef struct tt_held {
+    const int64_t *weight_shift;   /* [stages] flat element e is weights[e - shift]; NULL: none */
+    const int64_t *gradient_shift; /* the same of the gradient */
+    const int *group, *place;      /* [stages] of weights; NULL: every stage has its own */
+    int places;
+    int share, shares; /* this rank makes packed forms as number `share` of so many; 0: alone */
+} tt_held;
+
+/* Bytes of the packed forms of the matrices that matmuls read; 0: these kernels have none. held NULL:
+ * zeroed. */
+size_t tt_model_packed_bytes(const tt_shape *shape, const tt_params *params, const tt_ops *ops,
+                             const tt_held *held);
 /* Scratch extents for tt_kernels_workspace; packed: the model will keep weights packed. */
 tt_extents tt_model_extents(const tt_shape *shape, int64_t B, int64_t T, bool packed);
 
@@ -70,11 +87,11 @@ double tt_model_flops_per_token(const tt_shape *shape, const tt_params *params);
  * lost[params->count], borrowed, NULL for evaluation only; ctx borrowed; activations are taken from
  * arena. With `packed`, an arena too, packed forms are kept and taken from it, and tt_model_pack comes
  * before the first pass; NULL: each matmul packs for itself. fp8 is borrowed; NULL: the format is not
- * FP8. `wide` is copied; NULL: no operation is up. recompute NULL: none. */
+ * FP8. `wide` is copied; NULL: no operation is up. recompute NULL: none. held is copied; NULL: zeroed. */
 tt_code tt_model_open(tt_model **model, const tt_shape *shape, const tt_params *params, tt_ctx *ctx,
-                      void *weights, const tt_grad *gradient, tt_fp8 *fp8, const tt_wide *wide,
-                      const tt_recompute *recompute, int64_t B, int64_t T, tt_arena *arena,
-                      tt_arena *packed, tt_err *err);
+                      void *weights, const tt_grad *gradient, const tt_held *held, tt_fp8 *fp8,
+                      const tt_wide *wide, const tt_recompute *recompute, int64_t B, int64_t T,
+                      tt_arena *arena, tt_arena *packed, tt_err *err);
 void tt_model_close(tt_model *model);
 
 /* From now on training passes, and tt_model_pack, count there; NULL: they do not. Copied. */
@@ -83,19 +100,19 @@ void tt_model_count(tt_model *model, const tt_numerics *numerics);
 /* Makes of the weights as they are now what the matmuls read: in FP8 rounds them, then packs those that
  * are kept packed. */
 void tt_model_pack(tt_model *model);
-
-typedef void (*tt_grad_ready)(void *user, int stage); /* stage's gradient is final */
+/* The same of the parameters of one stage, as far as they are this rank's to make. */
+void tt_model_pack_stage(tt_model *model, int stage);
 
 /* One micro-batch: loss += (sum, count), gradient += d(sum)/d(weights). token[B,T], target[B,T]
- * (-1: masked), sample[B]. Dropout is keyed by (seed, step, sample). on_grad_ready may be NULL.
- * `scale` multiplies the gradient of the loss sum (optim/scaler.h). */
+ * (-1: masked), sample[B]. Dropout is keyed by (seed, step, sample). hooks may be NULL. `scale`
+ * multiplies the gradient of the loss sum (optim/scaler.h). */
 void tt_model_train(tt_model *model, const int32_t *token, const int32_t *target,
                     const int64_t *sample, int64_t B, int64_t T, uint64_t seed, int64_t step,
-                    float scale, tt_loss *loss, tt_grad_ready on_grad_ready, void *user);
+                    float scale, tt_loss *loss, const tt_hooks *hooks);
 
 /* Loss without dropout and without gradient; loss += (sum, count). */
 void tt_model_eval(tt_model *model, const int32_t *token, const int32_t *target, int64_t B,
-                   int64_t T, tt_loss *loss);
+                   int64_t T, tt_loss *loss, const tt_hooks *hooks);
 
 /* Logits of the token after token[n], n <= T of open: logits[V] float, of which the first vocab_used
  * belong to ids that exist. */

@@ -15,21 +15,23 @@
 #include "tutti/base/text.h"
 #include "tutti/train/trainer.h"
 
-/* Bytes, as planned and as resident; of the rank that has most, each number by itself. */
-typedef struct tt_held {
+/* Bytes, as planned and as resident; of the rank that has most, each number by itself. Of what ranks of
+ * a node share, each has its part. */
+typedef struct tt_measured {
     double planned, measured;
-} tt_held;
+} tt_measured;
 
 typedef struct tt_memory {
-    tt_held component[TT_MEM_COMPONENTS];
-    tt_held libraries, total;
+    tt_measured component[TT_MEM_COMPONENTS];
+    tt_measured libraries, total;
     double began; /* resident before the arenas were opened: libraries that only have started */
     double peak;  /* the largest resident set that the process has had */
 } tt_memory;
 
-/* Has every arena given out just what was planned? Else it is a bug: TT_EWORLD, naming the component
+/* Have every arena and window given out just what was planned? Else it is a bug: TT_EWORLD, naming the component
  * and both numbers. Local. */
-tt_code tt_memory_check(const tt_plan *plan, const tt_arena arena[TT_MEM_COMPONENTS], tt_err *err);
+tt_code tt_memory_check(const tt_plan *plan, const tt_arena arena[TT_MEM_COMPONENTS],
+                        const tt_arena window[TT_MEM_COMPONENTS], tt_err *err);
 
 /* Touches all arenas, piece by piece as the update walks through them. Local. */
 void tt_memory_touch(const tt_trainer *trainer);

@@ -13,10 +13,13 @@
 #include "tutti/base/status.h"
 #include "tutti/data/batch.h"
 #include "tutti/dist/cut.h"
+#include "tutti/dist/node.h"
+#include "tutti/dist/ring.h"
 #include "tutti/kernels/kernels.h"
 #include "tutti/kernels/wide.h"
 #include "tutti/model/autocast.h"
 #include "tutti/model/fp8.h"
+#include "tutti/model/model.h"
 #include "tutti/model/params.h"
 #include "tutti/model/recompute.h"
 
@@ -37,10 +40,12 @@ extern const char *const tt_component_names[TT_MEM_COMPONENTS];
 
 /* 64-bit numbers that the ranks of a step agree on beside the vectors: sums before the update, then
  * maxima of times, memory and what failed since (train/step.c). */
-enum { TT_STEP_SUMS = 2 * TT_EXACT_WORDS + 4, TT_STEP_MAXIMA = 4 };
+enum { TT_STEP_SUMS = 2 * TT_EXACT_WORDS + 4, TT_STEP_MAXIMA = 5 };
 
 typedef struct tt_plan {
-    size_t bytes[TT_MEM_COMPONENTS]; /* of this rank */
+    size_t own[TT_MEM_COMPONENTS];   /* of this rank */
+    size_t once[TT_MEM_COMPONENTS];  /* of its node, for all ranks there */
+    size_t bytes[TT_MEM_COMPONENTS]; /* own, and this rank's share of once */
     size_t total;                    /* sum of bytes */
     size_t kept;                     /* of activations: what waits for backward */
     size_t libraries;                /* beside total: what no arena holds (train/libraries.c) */
@@ -64,8 +69,16 @@ typedef struct tt_blueprint {
     tt_shard cut;   /* the rank's pieces, whatever the ZeRO stage: for sums and saving */
     tt_ops ops, guarded;
     tt_autocast autocast;
-    tt_wide_ops wide_ops; /* where autocast.up is not 0 */
-    tt_shard wide;        /* of which matrices there are FP32 copies; none: count 0 */
+    tt_wide_ops wide_ops;  /* where autocast.up is not 0 */
+    tt_shard wide;         /* of which matrices there are FP32 copies; none: count 0 */
+    tt_ring weight_ring;   /* how the model's weights are held */
+    tt_ring gradient_ring; /* how its gradient is */
+    bool rotates;          /* weights: a rank keeps its pieces, and gathers the ring (ZeRO 3) */
+    bool slices;           /* gradients: a rank keeps its pieces of the sum (ZeRO 2, 3) */
+    bool scatters;         /* reduce-scatter, not allreduce */
+    bool shares;           /* the ranks of a node share weights and packed forms */
+    int node_ranks, nodes; /* ranks that share memory on this rank's node, 1: none does; M */
+    size_t staging;        /* bytes of tt_reduce_staging */
     tt_recompute recompute;
     size_t
         asked; /* bytes of memory.recompute: auto:SIZE, which the configuration forgets; 0: not auto */
@@ -80,10 +93,20 @@ typedef struct tt_blueprint {
 /* The compute format of the kernels that precision.compute asks for: fp8 runs on those of bf16. */
 tt_format tt_kernel_format(const tt_config *config);
 
-/* Resolves and checks a configuration for rank `rank` of `ranks` with `threads` threads; data_vocab
- * 0: the token file is not known. On failure everything is released. Local. */
+/* Resolves and checks a configuration for rank `rank` of `ranks` with `threads` threads, each a node of
+ * its own; data_vocab 0: the token file is not known. On failure everything is released. Local. */
 tt_code tt_blueprint_make(tt_blueprint *print, const tt_config *config, int64_t data_vocab,
                           int rank, int ranks, int threads, const char *isa, tt_err *err);
+/* The same for a rank among those that `node` says, which is only read. */
+tt_code tt_blueprint_make_on(tt_blueprint *print, const tt_config *config, int64_t data_vocab,
+                             const tt_node *node, int threads, const char *isa, tt_err *err);
+/* How many of `neighbours` ranks on a machine share memory among themselves, as dist.node_shared and
+ * dist.node_ranks have it. */
+int tt_plan_sharers(const tt_config *config, int neighbours);
+
+/* What the model is told of where things are held. Borrowed from the blueprint; share: number of this
+ * rank among those that make packed forms together. */
+tt_held tt_blueprint_held(const tt_blueprint *print, int share);
 void tt_blueprint_free(tt_blueprint *print);
 
 /* bytes[TT_MEM_COMPONENTS] out: of each component of this rank, if micro-batches had B sequences and

@@ -18,12 +18,12 @@
 #include "tutti/base/status.h"
 #include "tutti/data/batch.h"
 #include "tutti/data/tokens.h"
-#include "tutti/dist/reduce.h"
 #include "tutti/dist/world.h"
 #include "tutti/model/model.h"
 #include "tutti/optim/scaler.h"
 #include "tutti/train/optimizer.h"
 #include "tutti/train/plan.h"
+#include "tutti/train/tutti.h"
 
 /* The scalars that influence the next step. */
 typedef struct tt_progress {
@@ -50,13 +50,22 @@ typedef struct tt_trainer {
     tt_ctx ctx;
     size_t began; /* bytes resident before the arenas were opened */
     tt_arena arena[TT_MEM_COMPONENTS];
-    void *weights;          /* [N] act */
-    float *wide_weights;    /* [params.wide] masters of matrices that FP32 operations read */
-    tt_ctx wide_ctx;        /* those operations run in it */
-    tt_wide wide;           /* what the model is told of them */
-    tt_grad gradient;       /* [N] un-normalised sum times seed; lost: [params.count] */
-    float seed;             /* of the last step's backward, from the loss scale (optim/scaler.h) */
-    tt_fixed point;         /* of fixed-point gradients, made anew for each seed */
+    tt_arena
+        window[TT_MEM_COMPONENTS]; /* over the node's windows: own gradients, everybody's weights */
+    void *weights;                 /* act, as print.weight_ring holds them */
+    void *own_weights;   /* [cut.elements] act, of this rank in ZeRO 3; NULL: they are in weights */
+    float *wide_weights; /* [params.wide] masters of matrices that FP32 operations read */
+    tt_ctx wide_ctx;     /* those operations run in it */
+    tt_wide wide;        /* what the model is told of them */
+    tt_grad gradient;    /* un-normalised sum times seed, as print.gradient_ring holds it; lost:
+                             * [params.count] */
+    tt_grad pieces;      /* [cut.elements] of the sum over ranks, when print.slices; else empty: in
+                             * gradient */
+    void **gradients;    /* [node ranks] owned array: each one's `gradient` */
+    void *staging;       /* of the reduction */
+    bool overlap;        /* nonblocking calls */
+    float seed;          /* of the last step's backward, from the loss scale (optim/scaler.h) */
+    tt_fixed point;      /* of fixed-point gradients, made anew for each seed */
     tt_optimizer optimizer; /* owned: masters, m and v of the shard */
     tt_segment *segment;    /* [segments] owned: the shard, by optimizer group */
     int segments;
@@ -64,7 +73,7 @@ typedef struct tt_trainer {
     tt_sampler sampler, valid_sampler;
     tt_batch batch;
     tt_model *model; /* owned */
-    tt_reduce reduce;
+    tt_tutti tutti;
     tt_progress progress;
     tt_numerics
         numerics;      /* owned array: where a step is counted; NULL without run.numerics_every */
@@ -79,7 +88,11 @@ typedef struct tt_trainer {
 /* Opens data, plans, allocates, measures the peak, initialises or loads the state. Collective. */
 tt_code tt_trainer_open(tt_trainer *trainer, const tt_config *config, tt_world *world, tt_log *log,
                         tt_err *err);
-/* Safe on a zeroed trainer. Local. */
+/* Another model into trainer->model, by print and gradient as they are now, over the memory of the first,
+ * which is not closed. Between steps activations hold nothing, and what was packed stays so. Local. */
+tt_code tt_trainer_remodel(tt_trainer *trainer, tt_err *err);
+
+/* Safe on a zeroed trainer. Collective where memory is shared, as windows are freed together. */
 void tt_trainer_close(tt_trainer *trainer);
 
 /* Runs to run.steps: steps, evaluations, checkpoints, metrics. TT_ESTOP when a signal stopped it

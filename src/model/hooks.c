@@ -1,0 +1,36 @@
+/* hooks.c: the order in which a pass calls them, without the pass. See tutti/model/hooks.h.
+ *
+ * Invariant: model.c calls them in this order. Owns nothing. */
+#include "tutti/model/hooks.h"
+
+#include "model_impl.h"
+#include "tutti/base/narrow.h"
+
+void tt_hooks_enter(const tt_hooks *hooks, int stage, bool backward)
+{
+    if (hooks != NULL && hooks->enter != NULL) {
+        hooks->enter(hooks->user, stage, backward);
+    }
+}
+
+void tt_hooks_grad_ready(const tt_hooks *hooks, int stage)
+{
+    if (hooks != NULL && hooks->grad_ready != NULL) {
+        hooks->grad_ready(hooks->user, stage);
+    }
+}
+
+void tt_hooks_walk(const tt_hooks *hooks, const tt_recompute *recompute, int64_t L, bool train)
+{
+    const int crown = tt_int(L + 1);
+    for (int stage = 0; stage <= crown; stage++) {
+        tt_hooks_enter(hooks, stage, false);
+    }
+    for (int stage = crown; stage >= 0 && train; stage--) {
+        for (int s = tt_again_first(recompute, L, stage); s <= stage; s++) {
+            tt_hooks_enter(hooks, s, false);
+        }
+        tt_hooks_enter(hooks, stage, true);
+        tt_hooks_grad_ready(hooks, stage);
+    }
+}

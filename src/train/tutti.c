@@ -1,0 +1,250 @@
+/* tutti.c: hooks of a pass lead to gathers, places and reductions. See tutti.h. */
+#include "tutti/train/tutti.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "tutti/base/memory.h"
+#include "tutti/base/narrow.h"
+
+#include "train/train_impl.h"
+
+static void keep(tt_tutti *u, tt_code rc, const tt_err *err)
+{
+    if (u->code == TT_OK && rc != TT_OK) {
+        u->code = rc;
+        u->err = *err;
+    }
+}
+
+/* ---- weights ---- */
+
+/* The group is here, and packed by all who share it. */
+static tt_code bring(tt_tutti *u, int group, tt_err *err)
+{
+    tt_code rc = TT_OK;
+    bool fresh;
+    const tt_group_of_stages *stages = &u->trainer->print.weight_ring.group[group];
+    TT_TRY(tt_gather_need(&u->gather, group, &fresh, err));
+    if (fresh) {
+        for (int s = stages->first_stage; s < stages->end_stage; s++) {
+            tt_model_pack_stage(u->trainer->model, s);
+        }
+        TT_TRY(tt_gather_packed(&u->gather, group, err));
+    }
+out:
+    return rc;
+}
+
+/* The group that the pass will come to after this one; -1: none. */
+static int next_group(tt_tutti *u, int group)
+{
+    const tt_ring *ring = &u->trainer->print.weight_ring;
+    if (u->kind == TT_PASS_FORWARD) {
+        return group + 1 < ring->count ? group + 1 : -1;
+    }
+    while (u->at < u->visits && u->visit[u->at] != group) {
+        u->at++;
+    }
+    return u->at + 1 < u->visits ? u->visit[u->at + 1] : -1;
+}
+
+static void note_visit(void *user, int stage, bool backward)
+{
+    (void)backward;
+    tt_tutti *u = user;
+    const int group = u->trainer->print.weight_ring.of_stage[stage];
+    if (u->visits == 0 || u->visit[u->visits - 1] != group) {
+        u->visit[u->visits++] = group;
+    }
+}
+
+/* ---- gradients ---- */
+
+static void clear_group(const tt_tutti *u, int group)
+{
+    tt_trainer *t = u->trainer;
+    const tt_group_of_stages *stages = &t->print.gradient_ring.group[group];
+    unsigned char *all =
+        t->gradient.fixed != NULL ? (void *)t->gradient.fixed : (void *)t->gradient.sum;
+    memset(all + tt_bytes(stages->at, t->print.grad_bytes), 0,
+           tt_bytes(stages->range.end - stages->range.first, t->print.grad_bytes));
+}
+
+/* A place for the group's gradient, empty. */
+static tt_code make_place(tt_tutti *u, int group, tt_err *err)
+{
+    const tt_code rc = tt_reduce_free_place(&u->reduce, group, err);
+    if (rc == TT_OK) {
+        clear_group(u, group);
+    }
+    return rc;
+}
+
+/* ---- hooks ---- */
+
+static void enter(void *user, int stage, bool backward)
+{
+    tt_tutti *u = user;
+    tt_err err;
+    tt_code rc = TT_OK;
+    const tt_blueprint *p = &u->trainer->print;
+    const int group = p->weight_ring.of_stage[stage], gradient = p->gradient_ring.of_stage[stage];
+    if (u->code != TT_OK) {
+        return;
+    }
+    TT_TRY(bring(u, 0, &err)); /* what a tied head reads, wherever the pass is */
+    TT_TRY(bring(u, group, &err));
+    const int next = p->rotates ? next_group(u, group) : -1;
+    if (next >= 0) {
+        TT_TRY(tt_gather_ahead(&u->gather, next, group, &err));
+    }
+    /* The first group's is there from the beginning: a tied head adds to it first. */
+    if (backward && p->slices && gradient > 0 &&
+        stage == p->gradient_ring.group[gradient].end_stage - 1) {
+        TT_TRY(make_place(u, gradient, &err));
+    }
+out:
+    keep(u, rc, &err);
+}
+
+static void grad_ready(void *user, int stage)
+{
+    tt_tutti *u = user;
+    tt_err err;
+    if (u->code == TT_OK && u->kind == TT_PASS_REDUCES) {
+        if (stage == 0) {
+            tt_inject_spoil(u);
+        }
+        keep(u, tt_reduce_ready(&u->reduce, stage, &err), &err);
+    }
+}
+
+static void between(void *user)
+{
+    tt_tutti *u = user;
+    tt_err err;
+    if (u->code == TT_OK) {
+        keep(u, tt_gather_progress(&u->gather, &err), &err);
+        keep(u, tt_reduce_progress(&u->reduce, &err), &err);
+    }
+}
+
+/* While one waits, the other goes on: whoever is awaited may wait for that. */
+static void carry_weights(void *user)
+{
+    tt_tutti *u = user;
+    tt_err err;
+    keep(u, tt_gather_progress(&u->gather, &err), &err);
+}
+
+static void carry_gradients(void *user)
+{
+    tt_tutti *u = user;
+    tt_err err;
+    keep(u, tt_reduce_progress(&u->reduce, &err), &err);
+}
+
+/* ---- what callers see ---- */
+
+tt_code tt_tutti_open(tt_tutti *u, tt_trainer *t, tt_err *err)
+{
+    tt_code rc = TT_OK;
+    const tt_blueprint *p = &t->print;
+    const bool fixed = p->config.run.exact, overlap = t->overlap;
+    const tt_reduce_spec reduce = {
+        .node = &u->node,
+        .buckets = &p->buckets,
+        .ring = &p->gradient_ring,
+        .cut = &p->cut,
+        .fixed = fixed,
+        .scatter = p->scatters,
+        .all = p->config.memory.zero == 0,
+        .held = t->gradients,
+        .piece = p->slices ? (fixed ? (void *)t->pieces.fixed : (void *)t->pieces.sum) : NULL,
+        .staging = t->staging,
+        .threads = t->ctx.threads,
+        .overlap = overlap,
+        .meanwhile = {carry_weights, u}};
+    const tt_gather_spec gather = {.node = &u->node,
+                                   .buckets = &p->buckets,
+                                   .ring = &p->weight_ring,
+                                   .cut = &p->cut,
+                                   .size = p->act_bytes,
+                                   .held = t->weights,
+                                   .piece = t->own_weights,
+                                   .exchange = p->config.memory.zero > 0,
+                                   .overlap = overlap,
+                                   .meanwhile = {carry_gradients, u}};
+    u->trainer = t;
+    u->hooks = (tt_hooks){.enter = enter, .grad_ready = grad_ready, .between = between, .user = u};
+    /* forward, and in backward each stage once more and once again */
+    u->visit = tt_alloc(3 * (int64_t)p->params.stages, sizeof *u->visit, err);
+    TT_TRY(tt_agree(t->world, u->visit != NULL ? TT_OK : err->code, err));
+    TT_TRY(tt_reduce_open(&u->reduce, &reduce, err));
+    TT_TRY(tt_gather_open(&u->gather, &gather, err));
+out:
+    return rc;
+}
+
+void tt_tutti_close(tt_tutti *u)
+{
+    if (u->gather.place != NULL) {
+        tt_gather_close(&u->gather);
+    }
+    tt_reduce_close(&u->reduce);
+    free(u->visit);
+    u->visit = NULL;
+}
+
+void tt_tutti_begin(tt_tutti *u, tt_pass_kind kind, bool add)
+{
+    tt_err err;
+    const tt_blueprint *p = &u->trainer->print;
+    u->kind = kind;
+    u->at = u->visits = 0;
+    if (p->rotates && kind != TT_PASS_FORWARD) {
+        const tt_hooks note = {.enter = note_visit, .user = u};
+        tt_hooks_walk(&note, &p->recompute, p->shape.L, true);
+    }
+    if (kind == TT_PASS_REDUCES && u->code == TT_OK) {
+        tt_reduce_begin(&u->reduce, add && p->slices);
+        if (p->slices) {
+            keep(u, make_place(u, 0, &err), &err);
+        }
+    }
+}
+
+void tt_tutti_idle(tt_tutti *u)
+{
+    const tt_blueprint *p = &u->trainer->print;
+    tt_hooks_walk(&u->hooks, &p->recompute, p->shape.L, u->kind != TT_PASS_FORWARD);
+}
+
+tt_code tt_tutti_end(tt_tutti *u, tt_err *err)
+{
+    if (u->code == TT_OK && u->kind == TT_PASS_REDUCES) {
+        tt_err why;
+        keep(u, tt_reduce_finish(&u->reduce, &why), &why);
+    }
+    if (u->code != TT_OK) {
+        *err = u->err;
+    }
+    return u->code;
+}
+
+tt_code tt_tutti_publish(tt_tutti *u, tt_err *err)
+{
+    return tt_gather_begin(&u->gather, err);
+}
+
+tt_code tt_tutti_settle(tt_tutti *u, tt_err *err)
+{
+    tt_code rc = TT_OK;
+    const tt_ring *ring = &u->trainer->print.weight_ring;
+    for (int g = 0; g < ring->count && ring->whole; g++) {
+        TT_TRY(bring(u, g, err));
+    }
+out:
+    return rc;
+}
