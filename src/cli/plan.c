@@ -14,24 +14,27 @@
 
 static const char usage[] =
     "usage: tutti plan CONFIG [key=value ...] [--ranks R] [--ranks-per-node N] [--memory SIZE]\n"
-    "                  [--json]\n\n"
+    "                  [--latency_us L --gbps G [--speed X]] [--json]\n\n"
     "Prints what the run that CONFIG describes takes on R ranks (default 1): memory by component, "
-    "of "
-    "a\n"
-    "rank and of a node of N ranks (default: all); what each technique changes in it; formats; "
-    "bytes "
-    "on\n"
-    "the wire and FLOPs. With --memory, which is what a rank may take (8GiB, 16GB, 900MiB): for "
-    "each "
-    "way\n"
-    "to recompute activations whether it fits, the largest micro-batch that does, and what it "
-    "costs "
-    "in\n"
-    "time, by the speed of the kernels here and now: a second or two of work. Nothing is trained.\n"
-    "--json: all of it as one object.\n\n"
-    "Needs no token file unless model.vocab is left to it. Threads are run.threads, or "
-    "OMP_NUM_THREADS,\n"
-    "or 1.\n";
+    "of\n"
+    "a rank and of a node of N ranks (default: all); what each technique changes in it; formats;\n"
+    "bytes on the wire and FLOPs. Nothing is trained.\n\n"
+    "--memory, which is what a rank may take (8GiB, 16GB, 900MiB): for each way to recompute\n"
+    "activations whether it fits, the largest micro-batch that does, and what it costs in time, "
+    "by\n"
+    "the speed of the kernels here and now: a second or two of work.\n\n"
+    "--latency_us and --gbps, of the network between nodes: a step's time and efficiency with "
+    "overlap\n"
+    "and without, for the plan's accumulate, 1, 8 and 32, by the same speed and what collectives "
+    "take\n"
+    "on paper (include/tutti/train/network.h has the formulas). N is then 1 unless given, and the\n"
+    "ranks of a node have one link of G Gbit/s each way. --speed: a rank computes X times as fast "
+    "as\n"
+    "this machine's threads do (default 1).\n\n"
+    "--json: all of it as one object; the network's part is \"wire\": {\"step_ms\", \"comm_ms\",\n"
+    "\"comm_exposed_ms\", \"efficiency\", \"blocking\": {...}, ...}.\n\n"
+    "Needs no token file unless model.vocab is left to it. Threads are run.threads, or\n"
+    "OMP_NUM_THREADS, or 1.\n";
 
 /* The vocabulary of the token file when there is one; 0: not known. */
 static tt_code data_vocab(const tt_config *config, int64_t *vocab, tt_err *err)
@@ -82,6 +85,34 @@ static tt_code measure(tt_price *price, const tt_blueprint *print, tt_err *err)
     return rc;
 }
 
+/* What was asked of a network: all of it or nothing. */
+static tt_code check_network(const tt_network *network, double speed, tt_err *err)
+{
+    const bool latency = network->latency >= 0, link = network->link > 0;
+    if (latency != link) {
+        return tt_fail(err, TT_EUSER, "--%s needs --%s: a network is its latency and its speed",
+                       latency ? "latency_us" : "gbps", latency ? "gbps" : "latency_us");
+    }
+    if (!latency && speed > 0) {
+        return tt_fail(err, TT_EUSER, "--speed goes with --latency_us and --gbps");
+    }
+    return TT_OK;
+}
+
+static tt_code look_out(tt_outlook *outlook, const tt_blueprint *print, const tt_price *price,
+                        const tt_network *network, double speed, tt_err *err)
+{
+    char size[32];
+    if (price->wanted > 0) {
+        tt_human_bytes((double)price->wanted, size);
+        return tt_fail(err, TT_EWORLD,
+                       "--latency_us and --gbps: no step can be predicted, because its kernels "
+                       "cannot be measured: one block of this model takes %s to run",
+                       size);
+    }
+    return tt_outlook_make(outlook, print, price, network, speed > 0 ? speed : 1, err);
+}
+
 int tt_cmd_plan(int argc, char **argv)
 {
     tt_code rc = TT_OK;
@@ -89,17 +120,22 @@ int tt_cmd_plan(int argc, char **argv)
     tt_blueprint print = {0};
     tt_ledger ledger;
     tt_price price;
+    tt_outlook outlook;
     tt_text text = {0};
     tt_config config;
     const char *memory = NULL;
     int64_t ranks = 1, per_node = 0, limit = 0, vocab = 0;
+    double latency_us = -1, gbps = 0, speed = 0; /* not given */
     bool help = false, json = false;
     const tt_flag flag[] = {{.name = "--ranks", .i64 = &ranks, .low = 1, .high = 1e6},
                             {.name = "--ranks-per-node", .i64 = &per_node, .low = 1, .high = 1e6},
                             {.name = "--memory", .text = &memory},
+                            {.name = "--latency_us", .f64 = &latency_us, .low = 0, .high = 1e7},
+                            {.name = "--gbps", .f64 = &gbps, .low = 1e-6, .high = 1e6},
+                            {.name = "--speed", .f64 = &speed, .low = 1e-3, .high = 1e6},
                             {.name = "--json", .flag = &json}};
 
-    TT_TRY(tt_flags_take(&argc, argv, flag, 4, &help, &err));
+    TT_TRY(tt_flags_take(&argc, argv, flag, sizeof flag / sizeof *flag, &help, &err));
     if (help) {
         fputs(usage, stdout);
         goto out;
@@ -109,17 +145,30 @@ int tt_cmd_plan(int argc, char **argv)
             tt_fail(&err, TT_EUSER, "tutti plan needs a configuration file; see tutti plan --help");
         goto out;
     }
+    const bool wired = gbps > 0;
+    const tt_network network = {.ranks = tt_int(ranks),
+                                .node_ranks = tt_int(tt_max(per_node, 1)),
+                                .latency = 1e-6 * latency_us,
+                                .link = 1e9 / 8 * gbps};
     TT_TRY(memory_limit(memory, &limit, &err));
+    TT_TRY(check_network(&network, speed, &err));
     tt_config_preset(&config);
     TT_TRY(tt_config_load(&config, argv[1], argc - 2, argv + 2, &err));
     TT_TRY(data_vocab(&config, &vocab, &err));
     TT_TRY(tt_blueprint_make(&print, &config, vocab, 0, tt_int(ranks),
                              tt_threads_choose(&config, 1), getenv("TUTTI_ISA"), &err));
-    if (limit > 0) {
+    if (limit > 0 || wired) {
         TT_TRY(measure(&price, &print, &err));
     }
-    TT_TRY(tt_ledger_make(&ledger, &print, tt_int(per_node > 0 ? per_node : ranks), limit,
-                          limit > 0 ? &price : NULL, &err));
+    if (wired) {
+        TT_TRY(look_out(&outlook, &print, &price, &network, speed, &err));
+    }
+    TT_TRY(tt_ledger_make(&ledger, &print,
+                          per_node > 0 ? tt_int(per_node)
+                          : wired      ? 1
+                                       : tt_int(ranks),
+                          limit, limit > 0 || wired ? &price : NULL, wired ? &outlook : NULL,
+                          &err));
     (json ? tt_ledger_json : tt_ledger_text)(&ledger, &text);
     rc = tt_cli_print(&text, &err);
 out:

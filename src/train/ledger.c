@@ -11,13 +11,14 @@
 #include "tutti/optim/scaler.h"
 
 tt_code tt_ledger_make(tt_ledger *ledger, const tt_blueprint *print, int ranks_per_node,
-                       int64_t limit, const tt_price *price, tt_err *err)
+                       int64_t limit, const tt_price *price, const tt_outlook *outlook, tt_err *err)
 {
     tt_code rc = TT_OK;
     *ledger = (tt_ledger){.print = print,
                           .node_ranks = tt_int(tt_min(ranks_per_node, print->plan.ranks)),
                           .limit = limit,
-                          .price = price != NULL ? *price : (tt_price){.rounds = 0}};
+                          .price = price != NULL ? *price : (tt_price){.rounds = 0},
+                          .outlook = outlook};
     TT_TRY(tt_techniques_make(ledger->effect, &ledger->effects, print, err));
     if (limit > 0) {
         ledger->choices = tt_choices_make(ledger->choice, print, limit, price);
@@ -251,6 +252,9 @@ void tt_ledger_text(const tt_ledger *ledger, tt_text *out)
     tt_text_add(out, "  payload        %12s   (%d bucket%s of at most %lld MB)\n\n", size,
                 p->buckets.count, p->buckets.count == 1 ? "" : "s",
                 (long long)p->config.dist.bucket_mb);
+    if (ledger->outlook != NULL) {
+        tt_outlook_text(ledger->outlook, out);
+    }
     tt_text_add(out, "Compute per step\n");
     tt_text_add(out, "  %.3g GFLOP over all ranks (%.3g MFLOP a token)\n",
                 plan->flops_per_step / 1e9,
@@ -361,6 +365,10 @@ void tt_ledger_json(const tt_ledger *ledger, tt_text *out)
     }
     if (ledger->price.rounds > 0) {
         price_json(&ledger->price, out);
+    }
+    if (ledger->outlook != NULL) {
+        tt_text_add(out, ", \"wire\": ");
+        tt_outlook_json(ledger->outlook, out);
     }
     tt_text_add(out, "}\n");
 }

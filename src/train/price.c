@@ -27,10 +27,11 @@ enum {
 static const double enough_seconds = 1.0; /* after which no other round begins */
 static const double much_flops = 4e10;    /* of a block on ROWS tokens */
 
-/* What is timed in a round: the applications at full length and at half of it, and the update. */
+/* What is timed in a round: the applications at full length and at half of it, the update, and
+ * a sum as MPI does it. */
 typedef struct round_times {
     tt_lap whole[TT_LAPS], half[TT_LAPS];
-    double squares, adamw, pack;
+    double squares, adamw, pack, add;
 } round_times;
 
 typedef struct probe {
@@ -176,11 +177,24 @@ static void time_update(probe *p, round_times *r)
     r->pack = tt_seconds() - now;
 }
 
+/* One thread adds a vector to another. Moments will do: what becomes of them is of no interest. */
+static void time_add(probe *p, round_times *r)
+{
+    float *restrict sum = p->optimizer.all.m;
+    const float *restrict more = p->optimizer.all.v;
+    const double start = tt_seconds();
+    for (int64_t i = 0; i < p->print.params.total; i++) {
+        sum[i] += more[i];
+    }
+    r->add = tt_seconds() - start;
+}
+
 static void time_round(probe *p, round_times *r)
 {
     const tt_batch *b = &p->batch;
     *r = (round_times){.squares = 0};
     time_update(p, r);
+    time_add(p, r);
     p->laps = tt_model_laps(p->model, b->token, b->target, b->sample, b->B, b->T, r->whole);
     tt_model_laps(p->model, b->token, b->target, b->sample, b->B, tt_max(1, b->T / 2), r->half);
 }
@@ -239,16 +253,20 @@ static void add_up(tt_price *price, const probe *p, const tt_blueprint *of, cons
             price->backward += backward;
         } else {
             *(r->whole[i].program == 0 ? &price->stem : &price->crown) += forward + backward;
+            price->stem_backward += r->whole[i].program == 0 ? backward : 0;
         }
     }
     for (int row = 0; row < TT_ROWS; row++) {
         price->again[row] /= applications[row] > 0 ? applications[row] : 1;
     }
     const double element = 1.0 / (double)p->print.params.total;
-    price->update =
-        element * (median(r, n, offsetof(round_times, squares)) * (double)of->cut.elements +
-                   median(r, n, offsetof(round_times, adamw)) * (double)of->shard.elements +
-                   median(r, n, offsetof(round_times, pack)) * (double)of->params.total);
+    price->squares = element * median(r, n, offsetof(round_times, squares));
+    price->adamw = element * median(r, n, offsetof(round_times, adamw));
+    price->pack = element * median(r, n, offsetof(round_times, pack));
+    price->add = element * median(r, n, offsetof(round_times, add)) / sizeof(float);
+    price->update = price->squares * (double)of->cut.elements +
+                    price->adamw * (double)of->shard.elements +
+                    price->pack * (double)of->params.total;
     price->step = price->update +
                   rank_tokens(of) * (price->stem + price->crown +
                                      (double)of->shape.L * (price->forward + price->backward));

@@ -59,6 +59,42 @@ equal "nothing on stderr when nobody watches" "" "$(<"$work/err")"
 plan --memory 10kB
 said "nothing fits" '^  none .* no  *none fits '
 
+# --- what to expect of a network ---
+plan --ranks 6 --ranks-per-node 2 --latency_us 50 --gbps 0.5
+said "a forecast" '^Forecast: 6 ranks, 2 on a node, 0.5 Gbit/s and 50 us between nodes$'
+said "a line without overlap" '^  *no  *[0-9.]*  *[0-9.]*  *[0-9.]*  *[0-9.]*  *[0-9.]*  *[0-9]*  *[0-9.]* %$'
+equal "nothing on stderr here either" "" "$(<"$work/err")"
+plan --ranks 4 --latency_us 50 --gbps 0.5 batch.sequences=0 batch.accumulate=3 --json
+json "plan with a network, as JSON" "$work/out"
+equal "a node has one rank unless told" '"node_ranks": 1' "$(grep -o '"wire": {.*' "$work/out" | grep -o '"node_ranks": [0-9]*')"
+equal "its own accumulation, then others" "3 1 8 32" "$(grep -o '"wire": {.*' "$work/out" |
+    grep -o '"accumulate": [0-9]*' | sed 's/.* //' | tr '\n' ' ' | sed 's/ $//')"
+# The first of each name within "wire" is the plan's own, with overlap; the second without.
+grep -o '"wire": {.*' "$work/out" | tr '{},' '\n' | awk -F'": ' '
+    /^ *"/ { sub(/^ *"/, "", $1); n[$1]++; v[$1, n[$1]] = $2 }
+    function same(a, b) { return (a - b) ^ 2 <= (1e-9 * b) ^ 2 }
+    END {
+        comm = v["reduce_ms", 1] + v["gather_ms", 1] + v["agree_ms", 1]
+        exit !(same(v["comm_ms", 1], comm) && same(v["comm_exposed_ms", 2], comm) && v["comm_exposed_ms", 1] <= comm * 1.000001 &&
+            same(v["step_ms", 1], v["compute_ms", 1] + v["comm_exposed_ms", 1]) &&
+            same(v["step_ms", 2], v["compute_ms", 1] + comm) && v["efficiency", 1] >= v["efficiency", 2] &&
+            v["efficiency", 2] > 0 && v["latency_us", 1] == 50 && v["gbps", 1] == 0.5 && v["nodes", 1] == 4)
+    }'
+verdict "the numbers of a forecast agree" $? "$(grep -o '"wire": {.*' "$work/out" | head -c 600)"
+plan --latency_us 1 --gbps 100
+said "one rank waits for nobody" '^  *1 *yes  *[0-9.]*  *0\.00  *0\.00  *0\.00 .* 100\.00 %$'
+plan --ranks 2 --latency_us 50
+refused "a latency without a speed" 2 "--latency_us needs --gbps"
+plan --ranks 2 --gbps 10
+refused "a speed without a latency" 2 "--gbps needs --latency_us"
+plan --ranks 2 --speed 2
+refused "--speed without a network" 2 "--speed goes with"
+for flag in "--gbps 0" "--gbps -1" "--gbps fast" "--gbps nan" "--latency_us -1" "--latency_us inf" "--speed 0"; do
+    # shellcheck disable=SC2086 # two words
+    plan --latency_us 5 --gbps 10 $flag
+    refused "$flag" 2 "${flag% *}: '${flag#* }' is not a number from"
+done
+
 # --- bad input ---
 for size in "" 0 0.9 -1 8gib lots "8 GiB" 1048577TiB; do
     plan --memory "$size"
@@ -79,3 +115,5 @@ alone plan "$work/tiny.yaml" batch.micro=1000000000 batch.accumulate=1000000000 
 refused "a batch beyond counting" 2 "batch.micro 1000000000 and batch.sequences"
 alone plan "$work/tiny.yaml" model.layers=510 model.channels=1048576 model.ffn=16777216 model.vocab=16777216 model.heads=512
 refused "a model beyond counting" 2 "make 3.7e+16 parameters"
+alone plan "$work/tiny.yaml" model.layers=12 model.channels=65536 model.heads=512 --latency_us 1 --gbps 1
+refused "nor a forecast" 1 "its kernels cannot be measured: one block of this model takes"

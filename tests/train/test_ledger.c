@@ -54,7 +54,7 @@ START_TEST(cells_by_hand)
     set(&config, "memory.zero", "1");
     set(&config, "memory.pack_weights", "false");
     make(&p, &config, 2);
-    must(tt_ledger_make(&ledger, &p, 2, 0, NULL, &err_));
+    must(tt_ledger_make(&ledger, &p, 2, 0, NULL, NULL, &err_));
     const int64_t N = p.params.total, mine = p.shard.elements;
     ck_assert_int_lt(mine, N);
     const tt_effect *bf16 = row(&ledger, "bf16");
@@ -106,8 +106,8 @@ START_TEST(cells_come_true)
     set(&on, switches[_i].key, "%s", switches[_i].value);
     make(&p, &off, 3);
     make(&q, &on, 3);
-    must(tt_ledger_make(&before, &p, 3, 0, NULL, &err_));
-    must(tt_ledger_make(&after, &q, 3, 0, NULL, &err_));
+    must(tt_ledger_make(&before, &p, 3, 0, NULL, NULL, &err_));
+    must(tt_ledger_make(&after, &q, 3, 0, NULL, NULL, &err_));
     const tt_effect *was = row(&before, switches[_i].name), *is = row(&after, switches[_i].name);
     ck_assert(!was->on && was->possible && is->on && is->possible);
     ck_assert_int_eq(was->change[TT_GROUP_TOTAL], tt_count(q.plan.total + q.plan.libraries) -
@@ -133,7 +133,7 @@ START_TEST(every_row_in_every_format)
     set(&config, "precision.fp32_ops", "[head]");
     set(&config, "batch.sequences", "12");
     make(&p, &config, 2);
-    must(tt_ledger_make(&ledger, &p, 1, 0, NULL, &err_));
+    must(tt_ledger_make(&ledger, &p, 1, 0, NULL, NULL, &err_));
     ck_assert_int_ge(ledger.effects, 13);
     for (int i = 0; i < ledger.effects; i++) {
         const tt_effect *e = &ledger.effect[i];
@@ -171,7 +171,7 @@ START_TEST(page_says_the_numbers)
     size_t group[TT_GROUPS];
     make(&p, &config, 6);
     p.plan.libraries = 12345678;
-    must(tt_ledger_make(&ledger, &p, 4, 0, NULL, &err_));
+    must(tt_ledger_make(&ledger, &p, 4, 0, NULL, NULL, &err_));
     tt_group_bytes(p.plan.bytes, p.plan.libraries, group);
     ck_assert_uint_eq(group[TT_GROUP_LIBRARIES], 12345678);
     ck_assert_uint_eq(group[TT_GROUP_WEIGHTS],
@@ -202,7 +202,7 @@ START_TEST(page_says_the_numbers)
     tt_blueprint_free(&p);
     set(&config, "run.exact", "true"); /* says what it costs */
     make(&p, &config, 4);
-    must(tt_ledger_make(&ledger, &p, 100, 0, NULL, &err_));
+    must(tt_ledger_make(&ledger, &p, 100, 0, NULL, NULL, &err_));
     ck_assert_int_eq(ledger.node_ranks, 4); /* there are no more */
     tt_ledger_text(&ledger, &page);
     ck_assert_ptr_nonnull(strstr(page.data, " x 8 bytes (exact mode: 8, not 4; "));
@@ -233,20 +233,20 @@ START_TEST(largest_micro_is_the_largest)
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         const size_t total = total_with(&config, sizes[i]);
         ck_assert_uint_lt(total, total_with(&config, sizes[i] + 1));
-        must(tt_ledger_make(&ledger, &p, 2, tt_count(total), NULL, &err_));
+        must(tt_ledger_make(&ledger, &p, 2, tt_count(total), NULL, NULL, &err_));
         ck_assert_str_eq(ledger.choice[0].name, "none");
         ck_assert_int_eq(ledger.choice[0].largest, sizes[i]);
         ck_assert(ledger.choice[0].fits);
-        must(tt_ledger_make(&ledger, &p, 2, tt_count(total) - 1, NULL, &err_));
+        must(tt_ledger_make(&ledger, &p, 2, tt_count(total) - 1, NULL, NULL, &err_));
         ck_assert_int_eq(ledger.choice[0].largest, sizes[i] - 1);
         ck_assert(ledger.choice[0].fits == (sizes[i] > 1));
     }
     tt_text page = {0};
-    must(tt_ledger_make(&ledger, &p, 2, 1, NULL, &err_));
+    must(tt_ledger_make(&ledger, &p, 2, 1, NULL, NULL, &err_));
     tt_ledger_text(&ledger, &page);
     ck_assert_ptr_nonnull(strstr(page.data, "     no      none fits\n"));
     tt_text_free(&page);
-    must(tt_ledger_make(&ledger, &p, 2, (int64_t)1 << 60, NULL, &err_));
+    must(tt_ledger_make(&ledger, &p, 2, (int64_t)1 << 60, NULL, NULL, &err_));
     ck_assert_int_eq(ledger.choice[0].largest, TT_LARGEST_MICRO);
     tt_ledger_text(&ledger, &page);
     ck_assert_ptr_nonnull(strstr(page.data, "1000000000 and on"));
@@ -275,7 +275,7 @@ START_TEST(time_of_what_is_computed_again)
     for (int row = 0; row < TT_ROWS; row++) {
         price.again[row] = 1.0 / 4096; /* seconds a token; a rank has 6 * 8 of them */
     }
-    must(tt_ledger_make(&ledger, &p, 2, 1 << 20, &price, &err_));
+    must(tt_ledger_make(&ledger, &p, 2, 1 << 20, &price, NULL, &err_));
     ck_assert_int_eq(ledger.choices, 5);
     for (int i = 0; i < ledger.choices; i++) {
         ck_assert_str_eq(ledger.choice[i].name, wanted[i].name);

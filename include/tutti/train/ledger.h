@@ -13,6 +13,7 @@
 #include "tutti/base/status.h"
 #include "tutti/base/text.h"
 #include "tutti/train/choices.h"
+#include "tutti/train/outlook.h"
 #include "tutti/train/plan.h"
 #include "tutti/train/price.h"
 #include "tutti/train/techniques.h"
@@ -25,13 +26,15 @@ typedef struct tt_ledger {
     int64_t limit; /* bytes of a rank; 0: nobody asked */
     tt_choice choice[TT_CHOICES];
     int choices;
-    tt_price price; /* rounds 0: not measured */
+    tt_price price;            /* rounds 0: not measured */
+    const tt_outlook *outlook; /* borrowed; NULL: of a network nobody asked */
 } tt_ledger;
 
 /* For nodes of ranks_per_node ranks; limit 0: the ways to recompute are not wanted, else bytes that a
- * rank has; price NULL: nothing was measured. Local. */
+ * rank has; price NULL: nothing was measured; outlook NULL: no network was named. Local. */
 tt_code tt_ledger_make(tt_ledger *ledger, const tt_blueprint *print, int ranks_per_node,
-                       int64_t limit, const tt_price *price, tt_err *err);
+                       int64_t limit, const tt_price *price, const tt_outlook *outlook,
+                       tt_err *err);
 
 void tt_ledger_text(const tt_ledger *ledger, tt_text *out);
 void tt_ledger_json(const tt_ledger *ledger, tt_text *out);

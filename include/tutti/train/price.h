@@ -16,12 +16,16 @@
 
 typedef struct tt_price {
     double stem, crown;       /* seconds a token, forward and backward */
+    double stem_backward;     /* of the stem's */
     double forward, backward; /* seconds a token and block */
-    double update;            /* seconds a step */
-    double step;              /* seconds a step, nothing recomputed */
-    double again[TT_ROWS];    /* seconds a token of one application of a block, forward, by row */
-    int64_t rows, rounds; /* what was measured: tokens at once, medians of so many; 0: nothing */
-    size_t wanted;        /* bytes that measuring would take and that are not there; else 0 */
+    double squares, adamw,
+        pack;      /* seconds an element of the norm, the update, the packed weights */
+    double update; /* seconds a step: of those, as many as the rank has */
+    double add;  /* seconds a byte of one thread that adds an FP32 vector to another, as MPI does */
+    double step; /* seconds a step, nothing recomputed */
+    double again[TT_ROWS]; /* seconds a token of one application of a block, forward, by row */
+    int64_t rows, rounds;  /* what was measured: tokens at once, medians of so many; 0: nothing */
+    size_t wanted;         /* bytes that measuring would take and that are not there; else 0 */
 } tt_price;
 
 /* Seconds that a step takes longer when this is computed again. */
