@@ -171,8 +171,9 @@ page() {
     table small step_ms step_ms:ms tokens_per_s:tokens/s 'mfu:of peak %' comm_ms:'communication ms' ranks threads \
         tokens_per_step:'tokens a step'
     table small phase phase ms:'ms a step' 'share:of the step %' phase_gflops:GFLOP/s 'of_peak:of peak %'
-    printf '## Sums over 2 ranks\n\n'
-    table allreduce bytes bytes ms algbw_gb_s:'algorithm GB/s' busbw_gb_s:'bus GB/s' memcpy_gb_s:'memcpy GB/s'
+    printf '## Collectives over 2 ranks\n\nIn pieces of dist.bucket_mb; copies on both ranks at once.\n\n'
+    table allreduce collective collective bytes ms algbw_gb_s:'algorithm GB/s' busbw_gb_s:'bus GB/s' \
+        memcpy_gb_s:'memcpy GB/s' errors
 }
 
 measure peak "$tutti" bench peak --repeat "$repeat" --json

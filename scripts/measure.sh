@@ -66,7 +66,7 @@ table() {
     row "step of a 4-block, 128-channel byte model, 2 ranks of 1 thread" \
         "$(value small tokens_per_s) tokens/s, $(share small mfu) of peak"
     row "sum of 256 MiB over 2 ranks of one node, in pieces of 25 MB" \
-        "$(value allreduce algbw_gb_s '"bytes": 268435456,') GB/s, beside $(value allreduce memcpy_gb_s '"bytes": 268435456,') GB/s of memcpy"
+        "$(value allreduce algbw_gb_s '"MPI_Allreduce", "bytes": 268435456,') GB/s, beside $(value allreduce memcpy_gb_s '"MPI_Allreduce", "bytes": 268435456,') GB/s of memcpy on both"
     scripts/verify_equivalence.sh configs/equivalence.yaml --steps 20 --ranks "1 2 4" >"$work/equivalence"
     for compute in fp32 bf16; do
         read -r loss norm weights < <(awk -v want="$compute:" '

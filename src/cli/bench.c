@@ -7,7 +7,8 @@
 
 static const char usage[] =
     "usage: tutti bench peak|gemm|attention|step|exact|recompute|allreduce|optimizer_file\n"
-    "                   [key=value ...] [--repeat N] [--shape MxNxK] [--json]\n\n"
+    "                   [key=value ...] [--repeat N] [--shape MxNxK] [--from SIZE] [--to SIZE]\n"
+    "                   [--json]\n\n"
     "peak       FLOP/s of the units, FMA and BF16's, and the speed of memory\n"
     "gemm       every matmul shape of the model and eight others, or the one of --shape, in three\n"
     "           variants\n"
@@ -20,7 +21,11 @@ static const char usage[] =
     "recompute  whole steps with each memory.recompute, in turn: what they cost and save (also "
     "under\n"
     "           mpirun)\n"
-    "allreduce  sums of FP32 vectors over ranks, beside the speed of memory (under mpirun)\n"
+    "allreduce  the collectives of a step in pieces of dist.bucket_mb, on FP32 vectors from "
+    "--from\n"
+    "           (default 1KiB) to --to (256MiB), each 4 times the last, checked, beside a copy on "
+    "all\n"
+    "           ranks at once (under mpirun)\n"
     "optimizer_file  the update with memory.optimizer_file and without, beside the speed of the "
     "disk\n\n"
     "Shapes come from the configuration keys (default: GPT-2 124M, vocabulary 50304, context "
@@ -32,7 +37,9 @@ static const char usage[] =
     "percentages\n"
     "are of. mfu: a step's FLOPs (6 per token and matmul weight, 6 L C T for attention) by time "
     "and\n"
-    "peak. nt: y[M,N] = x[M,K] w[N,K]^T; nn: dx = dy w; tn: gw += dy^T x.\n";
+    "peak. algbw: the vector's bytes by time; busbw: (R-1)/R of them, which each of R ranks must\n"
+    "send, by time, and twice that for a sum that all get. nt: y[M,N] = x[M,K] w[N,K]^T; nn:\n"
+    "dx = dy w; tn: gw += dy^T x.\n";
 
 typedef struct tt_bench_row {
     const char *name;
@@ -75,12 +82,14 @@ int tt_cmd_bench(int argc, char **argv)
     bool help = false;
     const tt_flag flag[] = {{.name = "--json", .flag = &bench.json},
                             {.name = "--repeat", .i64 = &bench.repeat, .low = 1, .high = 10000},
-                            {.name = "--shape", .text = &bench.shape}};
+                            {.name = "--shape", .text = &bench.shape},
+                            {.name = "--from", .text = &bench.from},
+                            {.name = "--to", .text = &bench.to}};
 
     if (tt_world_open(&world, &argc, &argv, &err) != TT_OK) {
         return tt_cli_end(NULL, err.code, &err);
     }
-    rc = tt_flags_take(&argc, argv, flag, 3, &help, &err);
+    rc = tt_flags_take(&argc, argv, flag, sizeof flag / sizeof *flag, &help, &err);
     if (rc == TT_OK && help) {
         fputs(world.rank == 0 ? usage : "", stdout);
         goto out;
@@ -98,6 +107,10 @@ int tt_cmd_bench(int argc, char **argv)
     if (rc == TT_OK && bench.shape && row->run != tt_bench_gemm) {
         rc = tt_fail(&err, TT_EUSER, "--shape belongs to tutti bench gemm, not %s", row->name);
     }
+    if (rc == TT_OK && (bench.from || bench.to) && row->run != tt_bench_allreduce) {
+        rc = tt_fail(&err, TT_EUSER, "%s belongs to tutti bench allreduce, not %s",
+                     bench.from ? "--from" : "--to", row->name);
+    }
     if (rc == TT_OK) {
         rc = bench_config(&bench.config, argc - 2, argv + 2, &err);
     }
@@ -108,9 +121,11 @@ int tt_cmd_bench(int argc, char **argv)
                      bench.config.precision.fp32_ops, row->name);
     }
     TT_TRY(tt_agree(&world, rc, &err));
-    TT_TRY(row->run(&bench, &err));
-    if (world.rank == 0) {
-        rc = tt_cli_print(&bench.out, &err);
+    rc = row->run(&bench, &err);
+    if (world.rank == 0) { /* what was measured before a failure, too */
+        tt_err lost;
+        const tt_code said = tt_cli_print(&bench.out, rc == TT_OK ? &err : &lost);
+        rc = rc == TT_OK ? said : rc;
     }
 out:
     tt_text_free(&bench.out);

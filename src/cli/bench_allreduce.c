@@ -1,126 +1,178 @@
-/* bench_allreduce.c: the reduction alone: sums of FP32 vectors over ranks, beside memory's speed. */
+/* bench_allreduce.c: the collectives of a step alone, vector by vector, beside the speed of memory.
+ *
+ * Algorithm bandwidth is the vector's bytes by time. Bus bandwidth is what each rank must send, and get,
+ * by time, however clever the algorithm: (R-1)/R of the vector, twice where a sum is both scattered and
+ * gathered. That is what compares with a link, or with memory. A copy is timed on all ranks at once,
+ * as a collective is. Times are the slowest rank's; what a collective leaves is checked once a size.
+ *
+ * Owns two vectors of the largest size. Reads dist/collective.h; writes the bench's page. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "tutti/base/clock.h"
 #include "tutti/base/narrow.h"
-#include "tutti/dist/reduce.h"
+#include "tutti/dist/collective.h"
 
 #include "cli/bench_impl.h"
 
-/* What sums a vector of one length over all ranks. */
-typedef struct tt_summer {
-    tt_node node;
+enum {
+    STEP = 4,           /* from one size to the next */
+    TOGETHER = 1 << 16, /* bytes that are moved under one clock at least, in so many runs, */
+    MOST_RUNS = 64      /* but in no more than these */
+};
+static const int64_t smallest = 1 << 10, largest = (int64_t)1 << 28; /* unless asked for */
+
+/* Two vectors, and what is moved of them. */
+typedef struct rig {
+    tt_bench *bench;
     tt_buckets buckets;
-    tt_shard cut;
-    tt_ring ring;
-    tt_reduce reduce;
-    void *held[1];
-} tt_summer;
+    tt_exchange exchange;
+    int64_t bytes;
+    int64_t runs;    /* under one clock */
+    double *seconds; /* [repeat] */
+} rig;
 
-static void summer_close(tt_summer *s)
-{
-    tt_reduce_close(&s->reduce);
-    tt_ring_free(&s->ring);
-    tt_shard_free(&s->cut);
-    tt_buckets_free(&s->buckets);
-    tt_node_close(&s->node);
-}
-
-/* Collective. */
-static tt_code summer_open(tt_summer *s, tt_bench *bench, float *data, int64_t elements,
-                           tt_err *err)
+/* A collective to be timed, or with NULL a copy. Seconds of one run, the median. Collective. */
+static tt_code time_runs(rig *g, const tt_collective *c, double *median, tt_err *err)
 {
     tt_code rc = TT_OK;
-    tt_world *world = bench->world;
-    const int64_t limit = bench->config.dist.bucket_mb * 1000000 / 4;
-    *s = (tt_summer){.held = {data}};
-    TT_TRY(tt_agree(world, tt_buckets_make(&s->buckets, &elements, 1, limit, err), err));
-    TT_TRY(tt_agree(world, tt_shard_make(&s->cut, &s->buckets, true, world->rank, world->size, err),
-                    err));
-    TT_TRY(tt_agree(world, tt_ring_make(&s->ring, &s->buckets, &elements, 1, true, err), err));
-    TT_TRY(tt_node_open(&s->node, world, 1, err));
-    const tt_reduce_spec spec = {.node = &s->node,
-                                 .buckets = &s->buckets,
-                                 .ring = &s->ring,
-                                 .cut = &s->cut,
-                                 .all = true,
-                                 .held = s->held,
-                                 .threads = 1};
-    TT_TRY(tt_reduce_open(&s->reduce, &spec, err));
-out:
-    if (rc != TT_OK) {
-        summer_close(s);
+    for (int64_t i = 0; i < g->bench->repeat; i++) {
+        TT_TRY(tt_barrier(g->bench->world, err));
+        const double start = tt_seconds();
+        for (int64_t run = 0; run < g->runs; run++) {
+            if (c == NULL) {
+                memcpy(g->exchange.other, g->exchange.vector, tt_size(g->bytes));
+            } else {
+                TT_TRY(c->run(&g->exchange, err));
+            }
+        }
+        g->seconds[i] = (tt_seconds() - start) / (double)g->runs;
+        TT_TRY(tt_max_f64(g->bench->world, &g->seconds[i], 1, err));
     }
+    *median = tt_median(g->seconds, g->bench->repeat);
+out:
     return rc;
 }
 
-/* Seconds of one sum, the slowest rank's. Collective. */
-static tt_code time_sum(tt_bench *bench, tt_summer *summer, double *seconds, tt_err *err)
+/* One run that is not timed; *wrong elements over all ranks. Leaves zeros, which stay zeros however
+ * often they are added up. Collective. */
+static tt_code check(rig *g, const tt_collective *c, int64_t *wrong, tt_err *err)
 {
     tt_code rc = TT_OK;
-    TT_TRY(tt_barrier(bench->world, err));
-    double start = tt_seconds();
-    tt_reduce_begin(&summer->reduce, false);
-    TT_TRY(tt_reduce_finish(&summer->reduce, err));
-    *seconds = tt_seconds() - start;
-    TT_TRY(tt_max_f64(bench->world, seconds, 1, err));
+    tt_collective_fill(c, &g->exchange);
+    TT_TRY(c->run(&g->exchange, err));
+    *wrong = tt_collective_wrong(c, &g->exchange);
+    TT_TRY(tt_sum_i64(g->bench->world, wrong, 1, err));
+    memset(g->exchange.vector, 0, tt_size(g->bytes));
+    memset(g->exchange.other, 0, tt_size(g->bytes));
 out:
     return rc;
+}
+
+static void row(rig *g, const tt_collective *c, double seconds, double memory, int64_t wrong)
+{
+    const double R = g->bench->world->size, bytes = (double)g->bytes;
+    const double rate = bytes / seconds / 1e9, bus = rate * c->trips * (R - 1) / R;
+    tt_text_add(&g->bench->out,
+                g->bench->json ? "{\"collective\": \"%s\", \"bytes\": %lld, \"elements\": %lld, "
+                                 "\"ms\": %.5f, \"algbw_gb_s\": %.4f, \"busbw_gb_s\": %.4f, "
+                                 "\"memcpy_gb_s\": %.4f, \"errors\": %lld}\n"
+                               : "%-22s %11lld %10lld %11.5f %11.4f %11.4f %12.4f %7lld\n",
+                c->name, (long long)g->bytes, (long long)(g->bytes / 4), 1e3 * seconds, rate, bus,
+                bytes / memory / 1e9, (long long)wrong);
+}
+
+/* All collectives on vectors of one size. Collective. */
+static tt_code measure(rig *g, float *vector, float *other, int64_t *wrong, tt_err *err)
+{
+    tt_code rc = TT_OK;
+    tt_world *world = g->bench->world;
+    const int64_t elements = g->bytes / 4;
+    double memory = 0, seconds = 0;
+    g->runs = tt_max(1, tt_min(MOST_RUNS, TOGETHER / g->bytes));
+    rc = tt_buckets_make(&g->buckets, &elements, 1, g->bench->config.dist.bucket_mb * 1000000 / 4,
+                         err);
+    if (rc == TT_OK) {
+        rc = tt_exchange_open(&g->exchange, world, &g->buckets, vector, other, err);
+    }
+    TT_TRY(tt_agree(world, rc, err));
+    TT_TRY(time_runs(g, NULL, &memory, err));
+    for (int i = 0; i < TT_COLLECTIVES; i++) {
+        const tt_collective *c = &tt_collectives[i];
+        int64_t errors = 0;
+        TT_TRY(check(g, c, &errors, err));
+        TT_TRY(time_runs(g, c, &seconds, err));
+        row(g, c, seconds, memory, errors);
+        *wrong += errors;
+    }
+out:
+    tt_exchange_close(&g->exchange);
+    tt_buckets_free(&g->buckets);
+    return rc;
+}
+
+/* --from and --to, or what stands for them. */
+static tt_code sizes(const tt_bench *bench, int64_t *from, int64_t *to, tt_err *err)
+{
+    const struct {
+        const char *name, *text;
+        int64_t *bytes;
+    } end[] = {{"--from", bench->from, from}, {"--to", bench->to, to}};
+    *from = smallest;
+    *to = largest;
+    for (int i = 0; i < 2; i++) {
+        if (end[i].text != NULL &&
+            (!tt_parse_bytes(end[i].text, end[i].bytes) || *end[i].bytes < 4 ||
+             *end[i].bytes % 4 != 0 || *end[i].bytes > (int64_t)1 << 40)) {
+            return tt_fail(err, TT_EUSER,
+                           "%s: '%s' is not a size of FP32 numbers; allowed is 4 bytes to 1TiB, a "
+                           "multiple of 4, such as 8, 64KiB or 1GiB",
+                           end[i].name, end[i].text);
+        }
+    }
+    if (*from > *to) {
+        return tt_fail(err, TT_EUSER, "--from: %lld bytes are more than --to: %lld",
+                       (long long)*from, (long long)*to);
+    }
+    return TT_OK;
 }
 
 tt_code tt_bench_allreduce(tt_bench *bench, tt_err *err)
 {
     tt_code rc = TT_OK;
-    enum { SMALLEST = 1 << 14, LARGEST = 1 << 26 }; /* elements: 64 KiB to 256 MiB */
-    const double R = bench->world->size;
+    int64_t from = 0, to = 0, wrong = 0;
     tt_arena arena = {0};
-    double *value = tt_alloc(bench->repeat, sizeof *value, err);
-    rc = value ? TT_OK : err->code;
+    rig g = {.bench = bench, .seconds = tt_alloc(bench->repeat, sizeof *g.seconds, err)};
+    rc = g.seconds != NULL ? TT_OK : err->code;
     if (rc == TT_OK && bench->world->size < 2) {
         rc = tt_fail(err, TT_EUSER,
                      "tutti bench allreduce needs at least 2 ranks: mpirun -n 2 tutti "
                      "bench allreduce");
     }
     if (rc == TT_OK) {
-        rc = tt_arena_open(&arena, "vector", 2 * tt_bytes(LARGEST, sizeof(float)), err);
+        rc = sizes(bench, &from, &to, err);
+    }
+    if (rc == TT_OK) {
+        rc = tt_arena_open(&arena, "vectors", 2 * tt_arena_cost(tt_size(to)), err);
     }
     TT_TRY(tt_agree(bench->world, rc, err));
-    float *data = tt_arena_take(&arena, tt_bytes(LARGEST, sizeof(float)));
-    float *copy = tt_arena_take(&arena, tt_bytes(LARGEST, sizeof(float)));
-    memset(data, 0, tt_bytes(LARGEST, sizeof(float))); /* zeros stay zeros however often summed */
-    memset(copy, 0, tt_bytes(LARGEST, sizeof(float)));
+    float *vector = tt_arena_take(&arena, tt_size(to));
+    float *other = tt_arena_take(&arena, tt_size(to));
+    memset(vector, 0, tt_size(to)); /* in memory before anything is timed */
+    memset(other, 0, tt_size(to));
     if (!bench->json) {
-        tt_text_add(&bench->out, "%12s %10s %12s %12s %14s\n", "bytes", "ms", "algbw GB/s",
-                    "busbw GB/s", "memcpy GB/s");
+        tt_text_add(&bench->out, "%-22s %11s %10s %11s %11s %11s %12s %7s\n", "collective", "bytes",
+                    "elements", "ms", "algbw GB/s", "busbw GB/s", "memcpy GB/s", "errors");
     }
-    for (int64_t n = SMALLEST; n <= LARGEST; n *= 4) {
-        double seconds = 0, start;
-        tt_summer summer;
-        TT_TRY(summer_open(&summer, bench, data, n, err));
-        for (int64_t i = -1; i < bench->repeat && rc == TT_OK; i++) { /* -1: not counted */
-            rc = time_sum(bench, &summer, &seconds, err);
-            value[tt_max(i, 0)] = seconds;
-        }
-        summer_close(&summer);
-        TT_TRY(rc);
-        seconds = tt_median(value, bench->repeat);
-        for (int64_t i = 0; i < bench->repeat; i++) {
-            TT_TRY(tt_barrier(bench->world, err));
-            start = tt_seconds();
-            memcpy(copy, data, tt_bytes(n, sizeof(float)));
-            value[i] = tt_seconds() - start;
-        }
-        double bytes = 4.0 * (double)n, memory = tt_median(value, bench->repeat);
-        tt_text_add(&bench->out,
-                    bench->json ? "{\"bytes\": %.0f, \"ms\": %.4f, \"algbw_gb_s\": %.3f, "
-                                  "\"busbw_gb_s\": %.3f, \"memcpy_gb_s\": %.3f}\n"
-                                : "%12.0f %10.3f %12.3f %12.3f %14.3f\n",
-                    bytes, 1e3 * seconds, bytes / seconds / 1e9,
-                    bytes / seconds / 1e9 * 2 * (R - 1) / R, bytes / memory / 1e9);
+    for (g.bytes = from; g.bytes <= to; g.bytes *= STEP) {
+        TT_TRY(measure(&g, vector, other, &wrong, err));
+    }
+    if (wrong > 0) {
+        rc = tt_fail(err, TT_EWORLD, "%lld elements were wrong after a collective of MPI",
+                     (long long)wrong);
     }
 out:
     tt_arena_close(&arena);
-    free(value);
+    free(g.seconds);
     return rc;
 }

@@ -114,9 +114,33 @@ alone bench recompute "${small[@]}" --repeat 1
 said "bench recompute: a table" '^block .* [0-9.]* to [0-9.]* '
 
 # --- allreduce ---
-run 2 bench allreduce --repeat 1 --json
+run 3 bench allreduce --repeat 2 --from 8 --to 1MB dist.bucket_mb=1 --json
 check "bench allreduce" test "$code" = 0
 json "bench allreduce is JSON" "$work/out"
+equal "bench allreduce: five collectives of nine sizes, none wrong" 45 "$(grep -c '"errors": 0}$' "$work/out")"
+equal "bench allreduce: sizes" "8 32 128 512 2048 8192 32768 131072 524288" \
+    "$(sed -n 's/.*"MPI_Allreduce", "bytes": \([0-9]*\),.*/\1/p' "$work/out" | tr '\n' ' ' | sed 's/ $//')"
+# Bus bandwidth of 3 ranks: 4/3 of the algorithm's for sums, 2/3 for what goes one way.
+awk '
+    function get(key) { match($0, "\"" key "\": [^,}]*"); return substr($0, RSTART + length(key) + 4) + 0 }
+    get("bytes") > 10000 {
+        factor = /"MPI_I?[Aa]llreduce/ ? 4 / 3 : 2 / 3
+        bus = get("busbw_gb_s"); off = bus - factor * get("algbw_gb_s")
+        rate = get("bytes") / get("ms") / 1e6; d = rate - get("algbw_gb_s")
+        if (bus <= 0 || off * off > 1e-6 + 1e-4 * bus * bus || d * d > 1e-6 + 1e-3 * rate * rate) bad = 1
+        if (get("memcpy_gb_s") <= 0 || get("elements") * 4 != get("bytes")) bad = 1
+    }
+    END { exit bad }' "$work/out"
+verdict "bench allreduce: numbers" $? "$(tail -n 5 "$work/out" | tr '\n' '|')"
+run 2 bench allreduce --repeat 1 --from 4KiB --to 4KiB
+said "bench allreduce: a table" '^MPI_Reduce_scatter  *4096  *1024  .* 0$'
+for range in "--from 6" "--to 6" "--from 0" "--to lots" "--from 2TiB"; do
+    # shellcheck disable=SC2086 # two words
+    run 2 bench allreduce $range
+    refused "bench allreduce $range" 2 "${range% *}: '${range#* }' is not a size of FP32 numbers"
+done
+run 2 bench allreduce --from 8KiB --to 4KiB
+refused "a range from end to beginning" 2 "--from: 8192 bytes are more than --to: 4096"
 
 # --- mistakes ---
 # wrong NAME WORDS ARGUMENT...
@@ -136,6 +160,7 @@ wrong "a shape of two" "'3x4'" gemm --shape 3x4
 wrong "a shape of four" "'3x4x5x6'" gemm --shape 3x4x5x6
 wrong "a shape of nothing" "'0x4x5'" gemm --shape 0x4x5
 wrong "a shape of words" "'axbxc'" gemm --shape axbxc
+wrong "sizes of peak" "--to belongs to tutti bench allreduce, not peak" peak --to 1MiB
 wrong "a shape of peak" "belongs to tutti bench gemm" peak --shape 1x1x1
 wrong "unknown key" "model.layer" step model.layer=2
 wrong "heads that do not divide" "model.heads" attention model.heads=5
@@ -153,7 +178,7 @@ TUTTI_BIN=$release timeout 240 scripts/bench.sh "$work/page" --repeat 1 --step-r
     >"$work/out" 2>"$work/err" || code=$?
 verdict "bench.sh" "$code"
 for words in '| FMA | fp32 ' '| copy | ' '| model | 1 | [0-9.]* %' '| head | tn | 32 | 257 | 32 | 1 ' '| ragged | nn ' \
-    '| backward | grouped ' '| fp16 | [0-9.]* | ' '| matmul weight gradient | ' '| rest | ' '| 268435456 | '; do
+    '| backward | grouped ' '| fp16 | [0-9.]* | ' '| matmul weight gradient | ' '| rest | ' '| MPI_Allgatherv | 268435456 | '; do
     check "bench.md has $words" grep -q -- "$words" "$work/page/bench.md"
 done
 wrong_script=0
