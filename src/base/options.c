@@ -207,7 +207,7 @@ const tt_option tt_options[] = {
     INT(run, seed, "1337", 0, NO_END, TT_TRAJECTORY, "seed of weights and dropout"),
     {AT(run, threads), .type = TT_OPT_INT, .preset = "0", .low = 0, .high = 1024, .scope = TT_LOCAL,
      .resume = TT_LAYOUT,
-     .help = "threads per rank; 0 = OMP_NUM_THREADS, or the node's processors shared by its ranks"},
+     .help = "threads per rank; 0 = OMP_NUM_THREADS, or the node's cores shared by its ranks"},
     INT(run, log_every, "1", 0, NO_END, TT_FREE, "steps between printed lines; 0 = none"),
     INT(run, eval_every, "0", 0, NO_END, TT_FREE, "steps between evaluations; 0 = none"),
     INT(run, eval_sequences, "64", 1, MANY, TT_FREE, "sequences per evaluation"),

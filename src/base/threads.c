@@ -7,11 +7,11 @@
 
 #include <assert.h>
 #include <omp.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "tutti/base/machine.h"
 #include "tutti/base/text.h"
 
 int tt_thread_id(void)
@@ -55,23 +55,17 @@ int tt_threads_env(void)
 
 int tt_processors(uint64_t *mask_digest)
 {
-    enum { MOST = 8192 };
-    cpu_set_t *mask = CPU_ALLOC(MOST);
-    size_t bytes = CPU_ALLOC_SIZE(MOST);
     int count = 0;
     uint64_t digest = 0;
-    if (mask != NULL) {
-        CPU_ZERO_S(bytes, mask);
-        if (sched_getaffinity(0, bytes, mask) == 0) {
-            count = CPU_COUNT_S(bytes, mask);
-            digest = 14695981039346656037ull; /* FNV-1a over the numbers of the processors */
-            for (int i = 0; i < MOST; i++) {
-                if (CPU_ISSET_S((size_t)i, bytes, mask)) {
-                    digest = (digest ^ (uint64_t)i) * 1099511628211ull;
-                }
+    tt_mask mask;
+    if (tt_mask_of(&mask, 0)) {
+        count = tt_mask_count(&mask);
+        digest = 14695981039346656037ull; /* FNV-1a over the numbers of the processors */
+        for (int i = 0; i < TT_PROCESSORS; i++) {
+            if (tt_mask_has(&mask, i)) {
+                digest = (digest ^ (uint64_t)i) * 1099511628211ull;
             }
         }
-        CPU_FREE(mask);
     }
     if (count < 1) { /* no mask to be had: count the machine's, and let the digest say nothing */
         long online = sysconf(_SC_NPROCESSORS_ONLN);
@@ -81,6 +75,12 @@ int tt_processors(uint64_t *mask_digest)
         *mask_digest = digest;
     }
     return count;
+}
+
+int tt_cores(void)
+{
+    tt_mask mask;
+    return tt_mask_of(&mask, 0) ? tt_span_of(&mask, "").cores : tt_processors(NULL);
 }
 
 void tt_flush_denormals(int threads)

@@ -4,6 +4,7 @@
 
 #include "tutti/base/log.h"
 #include "tutti/base/options.h"
+#include "tutti/train/advice.h"
 #include "tutti/train/signals.h"
 #include "tutti/train/trainer.h"
 
@@ -51,6 +52,7 @@ int tt_cmd_train(int argc, char **argv)
     }
     TT_TRY(tt_agree(&world, rc, &err));
     TT_TRY(tt_trainer_open(&trainer, &config, &world, &log, &err));
+    TT_TRY(tt_advice_give(&world, &config, trainer.print.plan.threads, &log, &err));
     TT_TRY(tt_trainer_run(&trainer, &err));
 out:
     failed = tt_cli_end(&world, rc, &err);

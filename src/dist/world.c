@@ -285,8 +285,7 @@ static int sharers(const tt_world *world)
 
 int tt_world_threads(const tt_world *world)
 {
-    uint64_t digest = 0;
-    return (int)tt_max(1, tt_processors(&digest) / sharers(world));
+    return (int)tt_max(1, tt_cores() / sharers(world));
 }
 
 double tt_world_processor_share(const tt_world *world, int threads)

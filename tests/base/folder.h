@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "tt_test.h"
+#include "tutti/base/file.h"
 
 static char folder[] = FOLDER;
 
@@ -20,6 +21,18 @@ static void finish(void)
     char command[100];
     snprintf(command, sizeof command, "rm -rf %s", folder);
     ck_assert_int_eq(system(command), 0);
+}
+
+/* Writes the file `name` below the folder, and the folders above it. */
+static inline void put(const char *name, const char *text)
+{
+    tt_err err;
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    *strrchr(path, '/') = '\0';
+    ck_assert_int_eq(tt_make_folders(path, &err), TT_OK);
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    ck_assert_int_eq(tt_write_file(path, text, strlen(text), &err), TT_OK);
 }
 
 #endif

@@ -4,20 +4,7 @@
 
 #define FOLDER "/tmp/tutti-available-XXXXXX"
 #include "folder.h"
-#include "tutti/base/file.h"
 #include "tutti/base/memory.h"
-
-/* Writes the file `name` below the folder, and the folders above it. */
-static void put(const char *name, const char *text)
-{
-    tt_err err;
-    char path[512];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    *strrchr(path, '/') = '\0';
-    ck_assert_int_eq(tt_make_folders(path, &err), TT_OK);
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    ck_assert_int_eq(tt_write_file(path, text, strlen(text), &err), TT_OK);
-}
 
 #define V1 "sys/fs/cgroup/memory"
 #define V2 "sys/fs/cgroup"

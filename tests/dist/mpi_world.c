@@ -84,19 +84,17 @@ START_TEST(no_world_is_one_rank)
     ck_assert(tt_all(tt_max_f64(NULL, &value, 1, &err) == TT_OK && value == 7));
     ck_assert(tt_all(tt_barrier(NULL, &err) == TT_OK));
     ck_assert(tt_all(tt_agree_text(NULL, "text", "a", &err) == TT_OK));
-    uint64_t digest;
-    ck_assert(tt_all(tt_world_threads(NULL) == tt_processors(&digest)));
+    ck_assert(tt_all(tt_world_threads(NULL) == tt_cores()));
 }
 END_TEST
 
 START_TEST(threads_fill_the_node)
 {
-    uint64_t digest;
-    int processors = tt_processors(&digest), threads = tt_world_threads(W);
-    int want = processors / W->mask_size;
+    int cores = tt_cores(), threads = tt_world_threads(W);
+    int want = cores / W->mask_size;
     ck_assert(tt_all(threads == (want > 1 ? want : 1)));
-    /* Ranks that share one mask never take more threads than it has processors, save one each. */
-    ck_assert(tt_all(threads == 1 || threads * W->mask_size <= processors));
+    /* Ranks that share one mask never take more threads than it has cores, save one each. */
+    ck_assert(tt_all(threads == 1 || threads * W->mask_size <= cores));
 }
 END_TEST
 

@@ -17,7 +17,7 @@ while read -r command flag; do
     "$TUTTI_BIN" "$command" --help 2>&1 | grep -q -e "$flag" || wrong+=" $command: $flag;"
 done < <(
     sed -n '/^## Commands/,/^Every command/s/^    tutti \([a-z]*\) /\1 /p' README.md |
-        awk '{ while (match($0, /--[a-z-]+ [A-Z][A-Z.a-z0-9]*/)) {
+        awk '{ while (match($0, /--[a-z_-]+ [A-Z][A-Z.a-z0-9]*/)) {
             print $1, substr($0, RSTART, RLENGTH)
             $0 = $1 " " substr($0, RSTART + RLENGTH)
         } }'

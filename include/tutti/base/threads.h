@@ -19,6 +19,8 @@ int tt_threads_env(void);
 /* Processors that this process may run on: their count, and a digest of the mask, by which ranks of
  * one node tell whether they share them. */
 int tt_processors(uint64_t *mask_digest);
+/* Cores of those processors: hyper-threads of one core count once. */
+int tt_cores(void);
 
 /* Turns on flush-to-zero and denormals-are-zero in the calling thread and every OpenMP thread (x86;
  * elsewhere nothing). Part of the numeric contract: subnormal FP32 results are zero. */

@@ -64,8 +64,8 @@ tt_code tt_max_f64(tt_world *world, double *values, int count, tt_err *err);
 tt_code tt_sum_u64(tt_world *world, uint64_t *values, int count, tt_err *err);
 tt_code tt_barrier(tt_world *world, tt_err *err);
 
-/* Threads per rank that fill the node: processors of this rank's mask divided by the number of local
- * ranks that share the mask, at least 1. Local. */
+/* Threads per rank that fill the node: cores of this rank's mask divided by the number of local ranks
+ * that share the mask, at least 1. A second thread of a core would share units that one fills. Local. */
 int tt_world_threads(const tt_world *world);
 
 /* How much of a processor each of `threads` threads of this rank has: 1, or less when the ranks that
