@@ -149,7 +149,7 @@ includes() {
 
 sources() {
     find include src tests scripts configs .ci Makefile -type f \
-        \( -name '*.[ch]' -o -name '*.sh' -o -name '*.awk' -o -name '*.mk' -o -name '*.yaml' -o -name run -o \
+        \( -name '*.[ch]' -o -name '*.sh' -o -name '*.sbatch' -o -name '*.awk' -o -name '*.mk' -o -name '*.yaml' -o -name run -o \
         -name Makefile \) 2>/dev/null | LC_ALL=C sort
 }
 
@@ -181,7 +181,7 @@ format() {
 }
 
 shell() {
-    sources | grep -E '\.sh$|^\.ci/run$' | xargs shellcheck -x --format=gcc || true
+    sources | grep -E '\.(sh|sbatch)$|^\.ci/run$' | xargs shellcheck -x --format=gcc || true
 }
 
 static() {

@@ -26,8 +26,8 @@ typedef struct tt_bench {
     int64_t repeat;        /* measured runs of each row, after one that is not counted */
     const char *shape;     /* borrowed: "MxNxK" of --shape, or NULL */
     const char *from, *to; /* borrowed: sizes of --from and --to, or NULL */
-    tt_text
-        out; /* owned; what rank 0 prints at the end, even of a failure: a table, or one JSON object a line */
+    /* Owned; what rank 0 prints at the end, even of a failure: a table, or one JSON object a line. */
+    tt_text out;
 } tt_bench;
 
 /* Milliseconds of one step of an open trainer, of the slowest rank. Collective. */

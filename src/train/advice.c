@@ -1,7 +1,7 @@
 /* advice.c: what is not well with where ranks run. See advice.h.
  *
- * The flags are those of Open MPI's mpirun and Slurm's srun. ppr:N:DOMAIN:PE=C puts N ranks on each domain
- * and gives each C cores of its own; --bind-to core must be said with it.
+ * The flags are those of Open MPI's mpirun and Slurm's srun. ppr:N:DOMAIN:PE=C puts N ranks on each
+ * domain and gives each C cores of its own; --bind-to core must be said with it.
  *
  * Owns nothing. Reads masks and /sys; next: cli/train.c. */
 #include "tutti/train/advice.h"
@@ -36,7 +36,7 @@ static void bind(const tt_place *p, int ranks, int cores, tt_text *out)
                 "mpirun --map-by ppr:%d:%s:PE=%d --bind-to core, or srun --ntasks-per-node=%d "
                 "--cpus-per-task=%d --cpu-bind=cores%s",
                 even ? ranks / D : ranks, even && D > 1 ? "numa" : "node", cores, ranks, cores,
-                siblings ? " --hint=nomultithread" : "");
+                siblings ? " --threads-per-core=1" : "");
 }
 
 /* A rank has a core where it could have several: how Open MPI binds one or two ranks a node. */

@@ -65,7 +65,7 @@ START_TEST(pinned_onto_a_core)
     says(p,
          "each rank is bound to one core, but there are 64 for the 8 ranks of this node; launchers "
          "bind so unless told otherwise: mpirun --map-by ppr:1:numa:PE=8 --bind-to core, or srun "
-         "--ntasks-per-node=8 --cpus-per-task=8 --cpu-bind=cores --hint=nomultithread\n");
+         "--ntasks-per-node=8 --cpus-per-task=8 --cpu-bind=cores --threads-per-core=1\n");
     p = bound(node(2, 1, false), 1, 1, 1);
     says(p,
          "each rank is bound to one core, but there are 2 for the 1 rank of this node; launchers "
@@ -116,7 +116,7 @@ START_TEST(all_domains)
     says(loose(node(64, 8, true), 1, 64),
          "1 rank runs on all 8 NUMA domains of this node, far from part of its memory; run one a "
          "domain: mpirun --map-by ppr:1:numa:PE=8 --bind-to core, or srun --ntasks-per-node=8 "
-         "--cpus-per-task=8 --cpu-bind=cores --hint=nomultithread\n");
+         "--cpus-per-task=8 --cpu-bind=cores --threads-per-core=1\n");
     says(loose(node(64, 8, false), 16, 8), /* and too many threads */
          "16 ranks of 8 threads share 64 processors: set OMP_NUM_THREADS=4 or run.threads=4\n"
          "16 ranks run on all 8 NUMA domains of this node, far from part of their memory; bind "

@@ -3,7 +3,7 @@
 #include "tutti/train/forecast.h"
 
 /* Three stages of 100 elements of 1 byte, a bucket each; every pass of a stage takes 1 s, the update
- * 0.5 s. Two nodes without latency sum n bytes in n / link seconds, scatter or gather in half of that. */
+ * 0.5 s. Two nodes without latency sum n bytes in n / link seconds, scatter or gather in half of it. */
 enum { STAGES = 3 };
 static double seconds[2 * STAGES];
 static tt_bucket bucket[STAGES];

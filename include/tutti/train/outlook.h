@@ -27,10 +27,10 @@ tt_code tt_outlook_make(tt_outlook *outlook, const tt_blueprint *print, const tt
 
 void tt_outlook_text(const tt_outlook *outlook, tt_text *out);
 
-/* One object. Of the network: latency_us, gbps, sum_gb_s, nodes, node_ranks, shared, speed, algorithm (of
- * the largest bucket's sum). Of a step: accumulate, compute_ms, reduce_ms, gather_ms, agree_ms, comm_ms
- * (these three, hidden or not); with overlap comm_exposed_ms, step_ms, tokens_per_s, efficiency; without,
- * the same four in "blocking": {}. In "others": [] steps of other accumulations, with the same keys. */
+/* One object. Of the network: latency_us, gbps, sum_gb_s, nodes, node_ranks, shared, speed, algorithm
+ * (of the largest bucket's sum). Of a step: accumulate, compute_ms, reduce_ms, gather_ms, agree_ms,
+ * comm_ms (these three, hidden or not); with overlap comm_exposed_ms, step_ms, tokens_per_s, efficiency;
+ * without, the same four in "blocking": {}. In "others": [] steps of other accumulations, alike. */
 void tt_outlook_json(const tt_outlook *outlook, tt_text *out);
 
 #endif
