@@ -14,23 +14,23 @@
 
 static const char usage[] =
     "usage: tutti plan CONFIG [key=value ...] [--ranks R] [--ranks-per-node N] [--memory SIZE]\n"
-    "                  [--latency_us L --gbps G [--speed X]] [--json]\n\n"
-    "Prints what the run that CONFIG describes takes on R ranks (default 1): memory by component, "
-    "of\n"
-    "a rank and of a node of N ranks (default: all); what each technique changes in it; formats;\n"
+    "                  [--latency_us L --gbps G [--tokens_per_s X] [--sum_gb_s Y]]\n"
+    "                  [--json]\n\n"
+    "Prints what the run that CONFIG describes takes on R ranks (default 1): memory by component,\n"
+    "of a rank and of a node of N ranks (default: all); what each technique changes in it; "
+    "formats;\n"
     "bytes on the wire and FLOPs. Nothing is trained.\n\n"
     "--memory, which is what a rank may take (8GiB, 16GB, 900MiB): for each way to recompute\n"
     "activations whether it fits, the largest micro-batch that does, and what it costs in time, "
     "by\n"
     "the speed of the kernels here and now: a second or two of work.\n\n"
-    "--latency_us and --gbps, of the network between nodes: a step's time and efficiency with "
-    "overlap\n"
-    "and without, for the plan's accumulate, 1, 8 and 32, by the same speed and what collectives "
-    "take\n"
-    "on paper (include/tutti/train/network.h has the formulas). N is then 1 unless given, and the\n"
-    "ranks of a node have one link of G Gbit/s each way. --speed: a rank computes X times as fast "
-    "as\n"
-    "this machine's threads do (default 1).\n\n"
+    "--latency_us and --gbps, of the network between nodes: a step's time and efficiency with\n"
+    "overlap and without, for the plan's accumulate, 1, 8 and 32, from that speed and what\n"
+    "collectives take on paper (include/tutti/train/network.h has the formulas). N is then 1 "
+    "unless\n"
+    "given, and the ranks of a node have one link of G Gbit/s each way. --tokens_per_s: what one\n"
+    "rank alone trains on such a node, as tutti bench step says; --sum_gb_s: how fast it adds a\n"
+    "vector to another; default: what it would here.\n\n"
     "--json: all of it as one object; the network's part is \"wire\": {\"step_ms\", \"comm_ms\",\n"
     "\"comm_exposed_ms\", \"efficiency\", \"blocking\": {...}, ...}.\n\n"
     "Needs no token file unless model.vocab is left to it. Threads are run.threads, or\n"
@@ -86,21 +86,24 @@ static tt_code measure(tt_price *price, const tt_blueprint *print, tt_err *err)
 }
 
 /* What was asked of a network: all of it or nothing. */
-static tt_code check_network(const tt_network *network, double speed, tt_err *err)
+static tt_code check_network(const tt_network *network, double rate, tt_err *err)
 {
     const bool latency = network->latency >= 0, link = network->link > 0;
     if (latency != link) {
         return tt_fail(err, TT_EUSER, "--%s needs --%s: a network is its latency and its speed",
                        latency ? "latency_us" : "gbps", latency ? "gbps" : "latency_us");
     }
-    if (!latency && speed > 0) {
-        return tt_fail(err, TT_EUSER, "--speed goes with --latency_us and --gbps");
+    if (!latency && rate > 0) {
+        return tt_fail(err, TT_EUSER, "--tokens_per_s goes with --latency_us and --gbps");
+    }
+    if (!latency && network->sum > 0) {
+        return tt_fail(err, TT_EUSER, "--sum_gb_s goes with --latency_us and --gbps");
     }
     return TT_OK;
 }
 
 static tt_code look_out(tt_outlook *outlook, const tt_blueprint *print, const tt_price *price,
-                        const tt_network *network, double speed, tt_err *err)
+                        const tt_network *network, double rate, tt_err *err)
 {
     char size[32];
     if (price->wanted > 0) {
@@ -110,7 +113,7 @@ static tt_code look_out(tt_outlook *outlook, const tt_blueprint *print, const tt
                        "cannot be measured: one block of this model takes %s to run",
                        size);
     }
-    return tt_outlook_make(outlook, print, price, network, speed > 0 ? speed : 1, err);
+    return tt_outlook_make(outlook, print, price, network, rate, err);
 }
 
 int tt_cmd_plan(int argc, char **argv)
@@ -125,14 +128,15 @@ int tt_cmd_plan(int argc, char **argv)
     tt_config config;
     const char *memory = NULL;
     int64_t ranks = 1, per_node = 0, limit = 0, vocab = 0;
-    double latency_us = -1, gbps = 0, speed = 0; /* not given */
+    double latency_us = -1, gbps = 0, rate = 0, sum_gb_s = 0; /* not given */
     bool help = false, json = false;
     const tt_flag flag[] = {{.name = "--ranks", .i64 = &ranks, .low = 1, .high = 1e6},
                             {.name = "--ranks-per-node", .i64 = &per_node, .low = 1, .high = 1e6},
                             {.name = "--memory", .text = &memory},
                             {.name = "--latency_us", .f64 = &latency_us, .low = 0, .high = 1e7},
                             {.name = "--gbps", .f64 = &gbps, .low = 1e-6, .high = 1e6},
-                            {.name = "--speed", .f64 = &speed, .low = 1e-3, .high = 1e6},
+                            {.name = "--tokens_per_s", .f64 = &rate, .low = 1e-6, .high = 1e12},
+                            {.name = "--sum_gb_s", .f64 = &sum_gb_s, .low = 1e-6, .high = 1e6},
                             {.name = "--json", .flag = &json}};
 
     TT_TRY(tt_flags_take(&argc, argv, flag, sizeof flag / sizeof *flag, &help, &err));
@@ -149,9 +153,10 @@ int tt_cmd_plan(int argc, char **argv)
     const tt_network network = {.ranks = tt_int(ranks),
                                 .node_ranks = tt_int(tt_max(per_node, 1)),
                                 .latency = 1e-6 * latency_us,
-                                .link = 1e9 / 8 * gbps};
+                                .link = 1e9 / 8 * gbps,
+                                .sum = sum_gb_s > 0 ? 1e-9 / sum_gb_s : 0};
     TT_TRY(memory_limit(memory, &limit, &err));
-    TT_TRY(check_network(&network, speed, &err));
+    TT_TRY(check_network(&network, rate, &err));
     tt_config_preset(&config);
     TT_TRY(tt_config_load(&config, argv[1], argc - 2, argv + 2, &err));
     TT_TRY(data_vocab(&config, &vocab, &err));
@@ -161,7 +166,7 @@ int tt_cmd_plan(int argc, char **argv)
         TT_TRY(measure(&price, &print, &err));
     }
     if (wired) {
-        TT_TRY(look_out(&outlook, &print, &price, &network, speed, &err));
+        TT_TRY(look_out(&outlook, &print, &price, &network, rate, &err));
     }
     TT_TRY(tt_ledger_make(&ledger, &print,
                           per_node > 0 ? tt_int(per_node)

@@ -11,8 +11,7 @@
 
 /* ---- what a rank does ---- */
 
-tt_code tt_work_make(tt_work *work, const tt_blueprint *print, const tt_price *price, double speed,
-                     tt_err *err)
+tt_code tt_work_make(tt_work *work, const tt_blueprint *print, const tt_price *price, tt_err *err)
 {
     const tt_params *params = &print->params;
     const double N = (double)params->total, L = (double)print->shape.L;
@@ -22,8 +21,8 @@ tt_code tt_work_make(tt_work *work, const tt_blueprint *print, const tt_price *p
     const double pass = price->squares + price->adamw + price->pack;
     *work = (tt_work){
         .stages = params->stages,
-        .update = price->update / speed,
-        .alone = pass * N / speed,
+        .update = price->update,
+        .alone = pass * N,
         .tokens = tokens,
         .zero = tt_int(print->config.memory.zero),
         .buckets = &print->buckets,
@@ -40,12 +39,12 @@ tt_code tt_work_make(tt_work *work, const tt_blueprint *print, const tt_price *p
     work->backward = work->forward + work->stages;
     const int last = work->stages - 1;
     for (int s = 1; s < last; s++) {
-        work->forward[s] = tokens * price->forward / speed;
-        work->backward[s] = (tokens * price->backward + again) / speed;
+        work->forward[s] = tokens * price->forward;
+        work->backward[s] = tokens * price->backward + again;
     }
-    work->forward[0] = tokens * (price->stem - price->stem_backward) / speed;
-    work->backward[0] = tokens * price->stem_backward / speed;
-    work->backward[last] = tokens * price->crown / speed; /* the head goes both ways at once */
+    work->forward[0] = tokens * (price->stem - price->stem_backward);
+    work->backward[0] = tokens * price->stem_backward;
+    work->backward[last] = tokens * price->crown; /* the head goes both ways at once */
     return TT_OK;
 }
 
@@ -53,6 +52,29 @@ void tt_work_free(tt_work *work)
 {
     free(work->forward);
     *work = (tt_work){.stages = 0};
+}
+
+static double sum_of(const double *seconds, int count)
+{
+    double sum = 0;
+    for (int i = 0; i < count; i++) {
+        sum += seconds[i];
+    }
+    return sum;
+}
+
+double tt_work_alone(const tt_work *work, int64_t accumulate)
+{
+    return (double)accumulate * sum_of(work->forward, 2 * work->stages) + work->alone;
+}
+
+void tt_work_hasten(tt_work *work, double speed)
+{
+    for (int i = 0; i < 2 * work->stages; i++) {
+        work->forward[i] /= speed;
+    }
+    work->update /= speed;
+    work->alone /= speed;
 }
 
 /* ---- what it waits for ---- */
@@ -120,25 +142,15 @@ static double pass_seconds(const tt_work *work, const tt_network *network, const
     return p->reduces ? fmax(clock, lane) : clock;
 }
 
-static double sum_of(const double *seconds, int count)
-{
-    double sum = 0;
-    for (int i = 0; i < count; i++) {
-        sum += seconds[i];
-    }
-    return sum;
-}
-
 static tt_step_time step_time(const tt_forecast *f, const tt_work *work, const tt_network *network,
                               double exposed)
 {
     const double K = (double)f->accumulate;
-    const double alone = f->compute - work->update + work->alone;
     const double step = f->compute + exposed;
     return (tt_step_time){.exposed = exposed,
                           .step = step,
                           .tokens_per_s = K * work->tokens * network->ranks / step,
-                          .efficiency = alone / step};
+                          .efficiency = tt_work_alone(work, f->accumulate) / step};
 }
 
 tt_forecast tt_forecast_make(const tt_work *work, const tt_network *network, int64_t accumulate)

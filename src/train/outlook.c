@@ -12,15 +12,20 @@
 static const int64_t others[TT_FORECASTS - 1] = {1, 8, 32};
 
 tt_code tt_outlook_make(tt_outlook *o, const tt_blueprint *print, const tt_price *price,
-                        const tt_network *network, double speed, tt_err *err)
+                        const tt_network *network, double rate, tt_err *err)
 {
     tt_code rc = TT_OK;
     tt_work work;
     const int64_t K = print->split.accumulate;
     double largest = 0;
-    *o = (tt_outlook){.network = *network, .speed = speed};
-    o->network.sum = price->add;
-    TT_TRY(tt_work_make(&work, print, price, speed, err));
+    *o = (tt_outlook){.network = *network, .measured = rate == 0};
+    o->network.sum = network->sum > 0 ? network->sum : price->add;
+    TT_TRY(tt_work_make(&work, print, price, err));
+    o->rate = (double)K * work.tokens / tt_work_alone(&work, K);
+    if (rate > 0) {
+        tt_work_hasten(&work, rate / o->rate);
+        o->rate = rate;
+    }
     for (int i = 0; i < print->buckets.count; i++) {
         const tt_range range = print->buckets.bucket[i].range;
         largest = fmax(largest, (double)(range.end - range.first) * work.gradient);
@@ -64,11 +69,8 @@ void tt_outlook_text(const tt_outlook *o, tt_text *out)
         row_text(&o->forecast[i], true, out);
         row_text(&o->forecast[i], false, out);
     }
-    tt_text_add(
-        out, "  compute: kernels measured here and now, each rank as if alone on its processors");
-    if (o->speed != 1) {
-        tt_text_add(out, ", done %g times as fast", o->speed);
-    }
+    tt_text_add(out, "  compute: one rank alone trains %.4g tokens/s%s", o->rate,
+                o->measured ? ", by the kernels measured here and now" : ", as given");
     tt_text_add(
         out,
         "\n  sums: %s%s for the largest bucket; a thread adds %.3g GB/s; the ranks of a node "
@@ -126,7 +128,7 @@ void tt_outlook_json(const tt_outlook *o, tt_text *out)
     const pair row[] = {{"latency_us", rint(1e12 * n->latency) / 1e6}, /* as it was given */
                         {"gbps", rint(8 * n->link) / 1e9},
                         {"sum_gb_s", 1e-9 / n->sum},
-                        {"speed", o->speed}};
+                        {"rank_tokens_per_s", o->rate}};
     tt_text_add(out, "{");
     pairs_json(row, sizeof row / sizeof *row, out);
     tt_text_add(out,

@@ -34,10 +34,14 @@ typedef struct tt_work {
     double agreements, agreed;  /* small sums of a step, and bytes of each */
 } tt_work;
 
-/* The work of `print`, done `speed` times as fast as `price` says; free with tt_work_free. */
-tt_code tt_work_make(tt_work *work, const tt_blueprint *print, const tt_price *price, double speed,
-                     tt_err *err);
+/* The work of `print` as fast as `price` says; free with tt_work_free. */
+tt_code tt_work_make(tt_work *work, const tt_blueprint *print, const tt_price *price, tt_err *err);
 void tt_work_free(tt_work *work);
+
+/* Seconds of a step of K micro-batches, were there one rank. */
+double tt_work_alone(const tt_work *work, int64_t accumulate);
+/* All of it `speed` times as fast. */
+void tt_work_hasten(tt_work *work, double speed);
 
 typedef struct tt_step_time {
     double exposed;      /* seconds in which the rank waits for the network */
