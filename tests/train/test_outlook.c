@@ -1,5 +1,5 @@
-/* test_outlook.c: what a plan expects of a network follows from its price: each part of a step counts once,
- * a pace that is given replaces the measured one, and the page says what was forecast. */
+/* test_outlook.c: what a plan expects of a network follows from its price: each part of a step counts
+ * once, a pace that is given replaces the measured one, and the page says what was forecast. */
 #include "train_test.h"
 #include "tutti/train/outlook.h"
 
