@@ -147,21 +147,15 @@ int64_t tt_collective_wrong(const tt_collective *c, const tt_exchange *x)
     }
     for (int i = 0; i < x->buckets->count; i++) {
         const tt_range range = x->buckets->bucket[i].range;
-        const int64_t n = range.end - range.first;
-        const tt_range piece = tt_cut(n, rank, R);
-        int owner = 0; /* of the piece in which e is */
-        for (int64_t e = 0; e < n; e++) {
-            const int64_t at = range.first + e;
-            float wanted = sum[at % VALUES];
-            if (c->outcome == TT_GATHERED) {
-                while (e >= tt_cut(n, owner, R).end) {
-                    owner++;
-                }
-                wanted = value(owner, at);
-            } else if (c->outcome == TT_PIECES && (e < piece.first || e >= piece.end)) {
-                wanted = -1;
+        for (int r = 0; r < R; r++) {
+            const tt_range piece = tt_cut(range.end - range.first, r, R);
+            const bool other = c->outcome == TT_PIECES && r != rank;
+            for (int64_t e = range.first + piece.first; e < range.first + piece.end; e++) {
+                const float wanted = c->outcome == TT_GATHERED ? value(r, e)
+                                     : other                   ? -1
+                                                               : sum[e % VALUES];
+                wrong += result[e] != wanted;
             }
-            wrong += result[at] != wanted;
         }
     }
     return wrong;
