@@ -66,6 +66,11 @@ START_TEST(pinned_onto_a_core)
          "each rank is bound to one core, but there are 64 for the 8 ranks of this node; launchers "
          "bind so unless told otherwise: mpirun --map-by ppr:1:numa:PE=8 --bind-to core, or srun "
          "--ntasks-per-node=8 --cpus-per-task=8 --cpu-bind=cores --threads-per-core=1\n");
+    says(
+        bound(node(64, 8, false), 12, 1, 1), /* not so many on each domain */
+        "each rank is bound to one core, but there are 64 for the 12 ranks of this node; launchers "
+        "bind so unless told otherwise: mpirun --map-by ppr:12:node:PE=5 --bind-to core, or srun "
+        "--ntasks-per-node=12 --cpus-per-task=5 --cpu-bind=cores\n");
     p = bound(node(2, 1, false), 1, 1, 1);
     says(p,
          "each rank is bound to one core, but there are 2 for the 1 rank of this node; launchers "
@@ -117,6 +122,11 @@ START_TEST(all_domains)
          "1 rank runs on all 8 NUMA domains of this node, far from part of its memory; run one a "
          "domain: mpirun --map-by ppr:1:numa:PE=8 --bind-to core, or srun --ntasks-per-node=8 "
          "--cpus-per-task=8 --cpu-bind=cores --threads-per-core=1\n");
+    says(
+        loose(node(64, 8, false), 12, 5),
+        "12 ranks run on all 8 NUMA domains of this node, far from part of their memory; run one a "
+        "domain: mpirun --map-by ppr:1:numa:PE=8 --bind-to core, or srun --ntasks-per-node=8 "
+        "--cpus-per-task=8 --cpu-bind=cores\n");
     says(loose(node(64, 8, false), 16, 8), /* and too many threads */
          "16 ranks of 8 threads share 64 processors: set OMP_NUM_THREADS=4 or run.threads=4\n"
          "16 ranks run on all 8 NUMA domains of this node, far from part of their memory; bind "

@@ -155,6 +155,19 @@ START_TEST(zero_3)
 }
 END_TEST
 
+/* A last stage of three times the weights, 1.5 s: from the start on it comes in time; a stage ahead it is
+ * asked for when stage 1 begins, at 1.5, and stage 2 waits from 2.5 to 3. Backward begins with it. */
+START_TEST(a_stage_ahead)
+{
+    bucket[2].range.end = 500;
+    work.gradient = 0;
+    work.zero = 1;
+    near(tt_forecast_make(&work, &network, 1).overlap.exposed, 0.5, "from the start on");
+    work.zero = 3;
+    near(tt_forecast_make(&work, &network, 1).overlap.exposed, 0.5 + 0.5 + 1.5, "a stage ahead");
+}
+END_TEST
+
 /* The step's agreement: two sums of next to nothing, one latency each. */
 START_TEST(agreement)
 {
@@ -220,6 +233,7 @@ static Suite *make_suite(void)
     tcase_add_test(tcase, zero_1);
     tcase_add_test(tcase, zero_2);
     tcase_add_test(tcase, zero_3);
+    tcase_add_test(tcase, a_stage_ahead);
     tcase_add_test(tcase, agreement);
     tcase_add_test(tcase, alone);
     tcase_add_test(tcase, monotone);
