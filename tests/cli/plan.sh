@@ -96,9 +96,10 @@ refused "--tokens_per_s without a network" 2 "--tokens_per_s goes with"
 plan --ranks 2 --sum_gb_s 2
 refused "--sum_gb_s without a network" 2 "--sum_gb_s goes with"
 plan --ranks 2 --ranks-per-node 2 --latency_us 1 --gbps 1 --sum_gb_s 1e-3 --json
-equal "two ranks of a node add up half of the gradient each" "$(grep -o '"component_bytes": {[^}]*' "$work/out" |
-    sed 's/.*"gradients": \([0-9]*\).*/\1/' | awk '{ printf "%.3f", $1 / 2 / 1e3 }')" \
-    "$(grep -o '"reduce_ms": [0-9.e+]*' "$work/out" | head -n 1 | sed 's/.* //' | awk '{ printf "%.3f", $1 }')"
+# Half of 4 bytes a parameter at a megabyte a second; a component may have red zones around it.
+close_value "two ranks of a node add up half of the gradient each" 0.01 \
+    "$(grep -o '"component_bytes": {[^}]*' "$work/out" | sed 's/.*"gradients": \([0-9]*\).*/\1/' | awk '{ print $1 / 2 / 1e3 }')" \
+    "$(grep -o '"reduce_ms": [0-9.e+]*' "$work/out" | head -n 1 | sed 's/.* //')"
 for flag in "--gbps 0" "--gbps -1" "--gbps fast" "--gbps nan" "--latency_us -1" "--latency_us inf" "--tokens_per_s 0" "--sum_gb_s 0"; do
     # shellcheck disable=SC2086 # two words
     plan --latency_us 5 --gbps 10 $flag
