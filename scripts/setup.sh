@@ -25,6 +25,9 @@ run      package:yaml-0.1              libyaml-dev           libyaml-devel      
 run      package:check                 check                 check-devel           check              check
 run      header:simde/x86/avx512.h     libsimde-dev          simde-devel           simde              simde
 run      program:gnuplot               gnuplot-nox           gnuplot               gnuplot            gnuplot
+run      program:ip                    iproute2              iproute               iproute2           -
+run      program:tc                    iproute2              iproute-tc            iproute2           -
+run      program:ps                    procps                procps-ng             procps             procps-ng
 dev      program:clang-format          clang-format          clang-tools-extra     llvm               clang-format
 dev      program:cppcheck              cppcheck              cppcheck              cppcheck           cppcheck
 dev      program:shellcheck            shellcheck            ShellCheck            -                  shellcheck
@@ -35,7 +38,7 @@ say() { printf 'setup: %s\n' "$*" >&2; }
 
 has() {
     case $1 in
-    program:*) command -v "${1#*:}" >/dev/null ;;
+    program:*) PATH=$PATH:/usr/sbin:/sbin command -v "${1#*:}" >/dev/null ;; # not on every user's path
     package:*) pkg-config --exists "${1#*:}" 2>/dev/null ;;
     header:*) has_header "${1#*:}" ;;
     parallel-hdf5)
