@@ -3,7 +3,8 @@
 #
 #   scripts/hosts.sh --hosts N [--ranks M] [--delay TIME] [--loss SHARE] [--rate RATE] [-t SECONDS] [-v]
 #                    [--] COMMAND [ARGUMENT...]
-#   scripts/hosts.sh --at PID cut|mend|kill|off HOST      cut the cable; mend it; kill what runs there; both
+#   scripts/hosts.sh --at PID cut|mend|kill|off|ps HOST   cut the cable; mend it; kill all that runs
+#                                                         there; cut and kill; list what runs there
 #   scripts/hosts.sh --at PID run HOST COMMAND [ARGUMENT...]
 #   scripts/hosts.sh --check                              can hosts be made here? If not: why, exit 1
 #
@@ -97,7 +98,7 @@ while (($# > 0)); do
     -t) seconds=${2-} ;;
     --at)
         [[ ${2-} =~ ^[1-9][0-9]*$ ]] || usage "--at '${2-}': the process id of a hosts.sh is needed"
-        [[ ${3-} =~ ^(cut|mend|kill|off|run)$ ]] || usage "'${3-}' is not known; cut, mend, kill, off or run"
+        [[ ${3-} =~ ^(cut|mend|kill|off|ps|run)$ ]] || usage "'${3-}' is not known; cut, mend, kill, off, ps or run"
         [[ ${4-} =~ ^[1-9]$ ]] || usage "$3 '${4-}': the number of a host is needed"
         at "${@:2}"
         ;;

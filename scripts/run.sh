@@ -76,6 +76,11 @@ else
     fi
 fi
 
+# Open MPI's launcher finds out within half a minute that a host is lost, not after 8 minutes.
+export OMPI_MCA_oob_tcp_keepalive_time=${OMPI_MCA_oob_tcp_keepalive_time:-10}
+export OMPI_MCA_oob_tcp_keepalive_intvl=${OMPI_MCA_oob_tcp_keepalive_intvl:-3}
+export OMPI_MCA_oob_tcp_keepalive_probes=${OMPI_MCA_oob_tcp_keepalive_probes:-3}
+
 "${launcher[@]}" -n "$ranks" "$@" </dev/null &
 job=$!
 
@@ -123,7 +128,9 @@ if [[ -n $late ]]; then
     say "time was up after $seconds s: $*"
     exit 124
 fi
-if [[ $code -gt 128 ]]; then
+if [[ $code -gt 192 ]]; then # beyond all signals
+    say "the launcher failed or lost a host, its exit code is $code: $*"
+elif [[ $code -gt 128 ]]; then
     say "a rank was ended by signal $((code - 128)): $*"
 fi
 exit "$code"

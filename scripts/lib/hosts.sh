@@ -4,6 +4,7 @@
 #
 #   hosts.sh host STATE HOSTS RANKS DELAY LOSS RATE SECONDS VERBOSE COMMAND [ARGUMENT...]
 #   hosts.sh act STATE FOLDER ACTION HOST [COMMAND [ARGUMENT...]]
+#   hosts.sh call STATE HOST COMMAND
 #
 # A host is a process that sleeps, and its namespaces: network, name, shared memory, mounts. Its one
 # cable ends here as port1, port2, ...; the ports meet in a bridge or, when packets have to wait or to be
@@ -22,23 +23,26 @@ die() {
     exit 1
 }
 
-# on HOST COMMAND...: on that host, in the folder where this script was started.
-on() {
+# into HOST COMMAND...: becomes it, on that host, in the folder where this script was started.
+into() {
     # shellcheck disable=SC2016 # the inner shell's dollars
-    nsenter -t "$(<"$state/host$1")" -n -u -i -m sh -c 'cd "$0" && exec "$@"' "$folder" "${@:2}"
+    exec nsenter -t "$(<"$state/host$1")" -n -u -i -m sh -c 'cd "$0" && exec "$@"' "$folder" "${@:2}"
 }
+on() { (into "$@"); }
 
-# living: "HOST PID NAME" of every process on a host, save the one that is the host.
+# living [HOST]: "HOST PID COMMAND" of every process on a host, save the one that is the host.
 living() {
-    local process space host
+    local host process space command
+    local -A of=()
+    for host in "$state"/host${1:-[1-9]}; do
+        of[$(readlink "/proc/$(<"$host")/ns/net")]="${host#"$state/host"} $(<"$host")"
+    done
     for process in /proc/[0-9]*; do
         space=$(readlink "$process/ns/net" 2>/dev/null) || continue
-        for host in "$state"/host[1-9]; do
-            if [[ $space == "$(readlink "/proc/$(<"$host")/ns/net")" && ${process#/proc/} != "$(<"$host")" ]] &&
-                ! grep -qs '^State:.Z' "$process/status"; then
-                echo "${host#"$state/host"} ${process#/proc/} $(tr '\0' ' ' <"$process/cmdline" 2>/dev/null)"
-            fi
-        done
+        host=${of[$space]-}
+        command=$(tr '\0' ' ' <"$process/cmdline" 2>/dev/null)
+        [[ -z $host || ${host#* } == "${process#/proc/}" || -z $command ]] ||
+            printf '%s %s %.60s\n' "${host% *}" "${process#/proc/}" "$command"
     done
 }
 
@@ -46,11 +50,12 @@ act() {
     local action=$1 host=$2
     [[ -r $state/host$host ]] || die "there is no host $host"
     case $action in
-    cut) ip link set "port$host" down ;;
-    mend) ip link set "port$host" up ;;
-    kill) living | awk -v host="$host" '$1 == host { print $2 }' | xargs -r kill -KILL ;;
+    cut) : >"$state/host$host.cut" && ip link set "port$host" down ;;
+    mend) rm -f "$state/host$host.cut" && ip link set "port$host" up ;;
+    kill) living "$host" | awk '{ print $2 }' | xargs -r kill -KILL ;;
+    ps) living "$host" ;;
     off) act cut "$host" && act kill "$host" ;;
-    run) on "$host" "${@:3}" ;;
+    run) into "$host" "${@:3}" ;;
     esac
 }
 
@@ -124,19 +129,24 @@ make_wire() {
     done
 }
 
-# What mpirun calls as it would call ssh.
+# What mpirun calls as it would call ssh. The caller waits on the switch's side for what runs there; a
+# host that is cut off or has no power does not take its leave.
 make_agent() {
-    cat >"$state/agent" <<AGENT
-#!/bin/sh
-host=\$1
-shift
-pid=\$(cat "$state/\$host") || { echo "no route to \$host" >&2; exit 255; }
-exec nsenter -t "\$pid" -n -u -i -m sh -c "\$*"
-AGENT
+    printf '#!/bin/sh\nexec nsenter -t 1 -n -u -i -m "%s" call "%s" "$@"\n' "$0" "$state" >"$state/agent"
     chmod +x "$state/agent"
 }
 
-# Open MPI's words for all this; what the caller has set stays.
+call() {
+    local host=$1 code=0
+    [[ -r $state/$host ]] || die "no route to $host"
+    nsenter -t "$(<"$state/$host")" -n -u -i -m sh -c "${*:2}" || code=$?
+    while [[ -e $state/$host.cut ]]; do sleep 0.2; done
+    ((code <= 128)) || code=255
+    exit "$code"
+}
+
+# Open MPI's words for all this; what the caller has set stays. Keepalive: a launcher that has lost a
+# host ends after some 6 seconds, sooner than run.sh asks for.
 settings() {
     local name value
     while read -r name value; do
@@ -148,6 +158,9 @@ OMPI_MCA_btl_tcp_if_include $network.0/24
 OMPI_MCA_pml ob1
 OMPI_MCA_btl self,vader,tcp
 OMPI_MCA_orte_tmpdir_base /dev/shm
+OMPI_MCA_oob_tcp_keepalive_time 3
+OMPI_MCA_oob_tcp_keepalive_intvl 1
+OMPI_MCA_oob_tcp_keepalive_probes 3
 OMPI_MCA_mpi_yield_when_idle 1
 END
     # As in run.sh: containers that filter system calls.
@@ -176,8 +189,8 @@ host() {
     make_agent
     settings
     tell "$hosts hosts up: $network.1 to $network.$hosts, ${delay:-no} delay, ${loss:-no} loss, ${rate:-no} limit of rate"
-    export TUTTI_MPIRUN="mpirun --allow-run-as-root --bind-to none --quiet --host ${at#,}"
-    on 1 "$here/../run.sh" -n $((hosts * ranks)) ${seconds:+-t "$seconds"} "$@" &
+    export TUTTI_MPIRUN="mpirun --allow-run-as-root --bind-to none --host ${at#,}"
+    into 1 "$here/../run.sh" -n $((hosts * ranks)) ${seconds:+-t "$seconds"} "$@" &
     job=$!
     trap 'signalled=yes; kill -TERM "$job"' USR1
     : >"$state/ready"
@@ -188,11 +201,13 @@ host() {
         [[ -n $signalled ]]
     do :; done
     if [[ -n $verbose ]]; then traffic | while read -r left; do say "$left"; done; fi
-    # Daemons of the launcher may take a moment longer than itself.
-    tries=0
+    # Daemons of the launcher may take a moment longer than itself; on a host that is cut off they have
+    # to find out.
+    tries=20
+    for host in "$state"/host*.cut; do [[ ! -e $host ]] || tries=300; done
     while
         left=$(living)
-        [[ -n $left ]] && ((tries++ < 20))
+        [[ -n $left ]] && ((tries-- > 0))
     do sleep 0.1; done
     if [[ -n $left ]]; then
         while read -r host left; do say "left behind on host$host: $left"; done <<<"$left"
@@ -211,4 +226,5 @@ act)
     folder=$3
     act "${@:4}"
     ;;
+call) call "${@:3}" ;;
 esac
