@@ -53,7 +53,7 @@ rank_of() { at ps "$1" | awk -v program="$tutti" '$3 == program { print $2; exit
 ends() {
     code=0
     wait "$job" || code=$?
-    check "$1: the job fails" test "$code" != 0 -a "$code" != 124 -a "$code" != 137
+    check "$1: the job fails" test "$code" != 0 -a "$code" != 124
     equal "$1: nothing is left behind" "" "$(grep 'left behind' "$work/err")"
     local took=$((SECONDS - began))
     check "$1: within $2 s, it took $took" test "$took" -le "$2"
