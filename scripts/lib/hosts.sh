@@ -174,7 +174,7 @@ traffic() {
 }
 
 host() {
-    local host at='' left tries
+    local host at='' left until
     hosts=$1 ranks=$2 delay=$3 loss=$4 rate=$5 seconds=$6 verbose=$7
     shift 7
     {
@@ -203,11 +203,11 @@ host() {
     if [[ -n $verbose ]]; then traffic | while read -r left; do say "$left"; done; fi
     # Daemons of the launcher may take a moment longer than itself; on a host that is cut off they have
     # to find out.
-    tries=20
-    for host in "$state"/host*.cut; do [[ ! -e $host ]] || tries=300; done
+    until=$((SECONDS + 3))
+    for host in "$state"/host*.cut; do [[ ! -e $host ]] || until=$((SECONDS + 30)); done
     while
         left=$(living)
-        [[ -n $left ]] && ((tries-- > 0))
+        [[ -n $left ]] && ((SECONDS < until))
     do sleep 0.1; done
     if [[ -n $left ]]; then
         while read -r host left; do say "left behind on host$host: $left"; done <<<"$left"

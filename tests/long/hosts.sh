@@ -78,7 +78,7 @@ equal "mended: it stops when asked" 75 "$code"
 resumes "mended" 2 1 mended
 
 # --- no progress ---
-if "$tutti" options | grep -q 'dist\.timeout'; then
+if grep -q 'dist\.timeout' <<<"$("$tutti" options)"; then
     begin_hosts 3 1 '' stopped dist.timeout=3
     kill_rank 2 STOP
     ends "a rank is stopped" 40
@@ -100,7 +100,7 @@ fi
 # --- foretold and measured ---
 # Compute takes turns on this machine's processors, so only the wire's part is held to anything: the wire
 # is slow enough to be most of the step.
-if "$release" plan --help | grep -q latency_us; then
+if grep -q latency_us <<<"$("$release" plan --help)"; then
     code=0
     TUTTI_BIN=$release timeout 600 scripts/measure_wire.sh --hosts '2 3 4' --delays '0us 2ms' --rates 100mbit \
         --steps 10 >"$work/out" 2>"$work/err" || code=$?
