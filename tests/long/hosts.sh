@@ -102,13 +102,13 @@ fi
 # is slow enough to be most of the step.
 if grep -q latency_us <<<"$("$release" plan --help)"; then
     code=0
-    TUTTI_BIN=$release timeout 600 scripts/measure_wire.sh --hosts '2 3 4' --delays '0us 2ms' --rates 100mbit \
+    TUTTI_BIN=$release timeout 600 scripts/measure_wire.sh --hosts '2 3 4' --delays '0us 2ms' --rates 200mbit \
         --steps 10 >"$work/out" 2>"$work/err" || code=$?
     verdict "steps over wires are measured" "$code"
     sed 's/^/note /' "$work/out"
-    equal "rows" 6 "$(awk '$3 == "100mbit"' "$work/out" | wc -l)"
+    equal "rows" 6 "$(awk '$3 == "200mbit"' "$work/out" | wc -l)"
     equal "rows whose step is not between half and twice the plan's" "" \
-        "$(awk '$3 == "100mbit" && !($6 >= 0.5 && $6 <= 2)' "$work/out")"
+        "$(awk '$3 == "200mbit" && !($6 >= 0.5 && $6 <= 2)' "$work/out")"
 else
     echo "skip foretold and measured: this build's plan foretells no steps"
 fi
