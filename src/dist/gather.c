@@ -34,7 +34,7 @@ static MPI_Datatype element_type(size_t size)
                        : MPI_UINT64_T;
 }
 
-static const tt_group_of_stages *group_of(const tt_gather *g, const tt_place *place)
+static const tt_group_of_stages *group_of(const tt_gather *g, const tt_berth *place)
 {
     return &g->spec.ring->group[place->group];
 }
@@ -97,7 +97,7 @@ static tt_code exchange(tt_gather *g, int b, int i, tt_err *err)
                         "MPI_Iallgatherv", err);
 }
 
-static tt_code start(tt_gather *g, tt_place *place, tt_err *err)
+static tt_code start(tt_gather *g, tt_berth *place, tt_err *err)
 {
     tt_code rc = TT_OK;
     const tt_group_of_stages *group = group_of(g, place);
@@ -121,7 +121,7 @@ out:
 static tt_code look(tt_gather *g, int p, tt_err *err)
 {
     tt_code rc = TT_OK;
-    tt_place *place = &g->place[p];
+    tt_berth *place = &g->place[p];
     const tt_group_of_stages *group = group_of(g, place);
     const int buckets = group->end_bucket - group->first_bucket;
     int flag = 1;
@@ -151,7 +151,7 @@ static tt_code carry_on(tt_gather *g, tt_err *err)
     while (moved) {
         moved = false;
         for (int p = 0; p < g->spec.ring->places; p++) {
-            tt_place *place = &g->place[p];
+            tt_berth *place = &g->place[p];
             if (place->load == g->started + 1 && place->state == TT_PLACE_WAITS &&
                 (g->spec.ring->whole || /* the update comes after everybody's last look */
                  tt_flags_all(&g->flags, flag_of(p, GIVEN_UP), place->before))) {
@@ -171,7 +171,7 @@ out:
 
 static bool resident(const tt_gather *g, int group)
 {
-    const tt_place *place = &g->place[g->spec.ring->group[group].place];
+    const tt_berth *place = &g->place[g->spec.ring->group[group].place];
     return place->group == group && place->version == g->version;
 }
 
@@ -179,10 +179,10 @@ static bool resident(const tt_gather *g, int group)
 static void order(tt_gather *g, int group)
 {
     const int p = g->spec.ring->group[group].place;
-    tt_place *place = &g->place[p];
+    tt_berth *place = &g->place[p];
     assert(place->load == 0 || place->state == TT_PLACE_HERE);
     tt_flags_set(&g->flags, flag_of(p, GIVEN_UP), place->load);
-    *place = (tt_place){.group = group,
+    *place = (tt_berth){.group = group,
                         .load = ++g->loads,
                         .before = place->load,
                         .version = g->version,
@@ -263,7 +263,7 @@ tt_code tt_gather_progress(tt_gather *g, tt_err *err)
 
 static bool is_there(const tt_gather *g, int p, int kind)
 {
-    const tt_place *place = &g->place[p];
+    const tt_berth *place = &g->place[p];
     return place->state == TT_PLACE_HERE &&
            (!g->spec.exchange || tt_flags_all(&g->flags, flag_of(p, kind), place->load));
 }
@@ -313,7 +313,7 @@ tt_code tt_gather_need(tt_gather *g, int group, bool *fresh, tt_err *err)
 {
     tt_code rc = TT_OK;
     const int p = g->spec.ring->group[group].place;
-    const tt_place *place = &g->place[p];
+    const tt_berth *place = &g->place[p];
     if (!resident(g, group)) {
         TT_TRY(vacate(g, p, err));
         order(g, group);

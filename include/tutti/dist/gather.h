@@ -41,21 +41,21 @@ typedef struct tt_gather_spec {
     tt_meanwhile meanwhile; /* of a rank that waits here */
 } tt_gather_spec;
 
-typedef struct tt_place {
+typedef struct tt_berth {
     int group;       /* -1: none yet */
     uint64_t load;   /* number of the load that it holds or waits for; 0: none */
     uint64_t before; /* of the load that was there before */
     uint64_t version;
     enum { TT_PLACE_WAITS, TT_PLACE_MOVES, TT_PLACE_HERE } state;
     bool packed;
-} tt_place;
+} tt_berth;
 
 typedef struct tt_gather {
     tt_gather_spec spec;
     uint64_t loads, version;  /* numbers of the last load and of the last update */
     uint64_t started;         /* loads up to this one have begun */
     int open;                 /* loads that are not here */
-    tt_place *place;          /* [ring->places] owned */
+    tt_berth *place;          /* [ring->places] owned */
     tt_flags flags;           /* [3 places]: here, given up, packed */
     struct tt_spread *spread; /* owned */
     void *requests;           /* MPI's, owned: [buckets][lanes this rank stands for] */
