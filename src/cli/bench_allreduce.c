@@ -92,14 +92,15 @@ static tt_code measure(rig *g, float *vector, float *other, int64_t *wrong, tt_e
     g->runs = tt_max(1, tt_min(MOST_RUNS, TOGETHER / g->bytes));
     rc = tt_buckets_make(&g->buckets, &elements, 1, g->bench->config.dist.bucket_mb * 1000000 / 4,
                          err);
-    if (rc == TT_OK) {
-        rc = tt_exchange_open(&g->exchange, world, &g->buckets, vector, other, err);
-    }
     TT_TRY(tt_agree(world, rc, err));
+    TT_TRY(tt_exchange_open(&g->exchange, world, &g->buckets, vector, other, err));
     TT_TRY(time_runs(g, NULL, &memory, err));
     for (int i = 0; i < TT_COLLECTIVES; i++) {
         const tt_collective *c = &tt_collectives[i];
         int64_t errors = 0;
+        if (!tt_collective_possible(c, &g->exchange)) {
+            continue;
+        }
         TT_TRY(check(g, c, &errors, err));
         TT_TRY(time_runs(g, c, &seconds, err));
         row(g, c, seconds, memory, errors);
