@@ -143,36 +143,57 @@ static int read_flag(int b)
 
 /* ---- sums ---- */
 
-/* to[i] = (add: to[i]) + from[0][i] + ... + from[n-1][i], in this order; `to` may be one of them. */
-static void sum_floats(float *to, void *const *from, int n, bool add, int64_t first, int64_t count)
+/* Of BLOCK elements or fewer, a loop of constant length for the most part, which compilers like; `to` may
+ * be x or y: an element depends on those of its own index alone. */
+#define SUM_LOOP(expression)                                 \
+    if (count == BLOCK) {                                    \
+        _Pragma("GCC ivdep") for (int i = 0; i < BLOCK; i++) \
+        {                                                    \
+            to[i] = (expression);                            \
+        }                                                    \
+    } else {                                                 \
+        for (int64_t i = 0; i < count; i++) {                \
+            to[i] = (expression);                            \
+        }                                                    \
+    }
+
+static void add_floats(float *to, const float *x, const float *y, int64_t count)
 {
-    float sum[BLOCK];
-    memcpy(sum, (const float *)from[0] + first, tt_bytes(count, sizeof *sum));
-    for (int j = 1; j < n; j++) {
-        const float *x = (const float *)from[j] + first;
-        for (int64_t i = 0; i < count; i++) {
-            sum[i] += x[i];
-        }
-    }
-    for (int64_t i = 0; i < count; i++) {
-        to[first + i] = add ? to[first + i] + sum[i] : sum[i];
-    }
+    SUM_LOOP(x[i] + y[i])
 }
 
 /* Integers wrap around: that no sum can is the caller's care (numerics/fixed.h). */
-static void sum_fixed(uint64_t *to, void *const *from, int n, bool add, int64_t first,
-                      int64_t count)
+static void add_fixed(uint64_t *to, const uint64_t *x, const uint64_t *y, int64_t count)
 {
-    uint64_t sum[BLOCK];
-    memcpy(sum, (const uint64_t *)from[0] + first, tt_bytes(count, sizeof *sum));
-    for (int j = 1; j < n; j++) {
-        const uint64_t *x = (const uint64_t *)from[j] + first;
-        for (int64_t i = 0; i < count; i++) {
-            sum[i] += x[i];
-        }
+    SUM_LOOP(x[i] + y[i])
+}
+
+static void add_two(const tt_reduce *r, void *to, const void *x, const void *y, int64_t count)
+{
+    if (r->spec.fixed) {
+        add_fixed(to, x, y, count);
+    } else {
+        add_floats(to, x, y, count);
     }
-    for (int64_t i = 0; i < count; i++) {
-        to[first + i] = add ? to[first + i] + sum[i] : sum[i];
+}
+
+/* Elements of BLOCK at most: to = (add: to +) (from[0] + ... + from[n-1]), in this order; `to` may be one
+ * of them. */
+static void sum_block(const tt_reduce *r, unsigned char *to, void *const *from, int n, bool add,
+                      size_t first, int64_t count)
+{
+    uint64_t some[BLOCK];
+    const unsigned char *sum = (const unsigned char *)from[0] + first;
+    for (int j = 1; j < n; j++) {
+        const bool last = j == n - 1 && !add;
+        void *next = last ? (void *)(to + first) : some;
+        add_two(r, next, sum, (const unsigned char *)from[j] + first, count);
+        sum = next;
+    }
+    if (add) {
+        add_two(r, to + first, to + first, sum, count);
+    } else if (n == 1) {
+        memmove(to + first, sum, tt_bytes(count, element_bytes(r)));
     }
 }
 
@@ -181,12 +202,8 @@ static void sum_arrays(const tt_reduce *r, void *to, void *const *from, int n, b
 {
 #pragma omp parallel for num_threads(r->spec.threads) if (count > 16 * BLOCK)
     for (int64_t first = 0; first < count; first += BLOCK) {
-        const int64_t some = tt_min(BLOCK, count - first);
-        if (r->spec.fixed) {
-            sum_fixed(to, from, n, add, first, some);
-        } else {
-            sum_floats(to, from, n, add, first, some);
-        }
+        sum_block(r, to, from, n, add, tt_bytes(first, element_bytes(r)),
+                  tt_min(BLOCK, count - first));
     }
 }
 
