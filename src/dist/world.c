@@ -103,8 +103,25 @@ void tt_wire_leave(tt_world *world)
     }
 }
 
-/* How many ranks run on this node, which of them this one is, and how many of them may run on
- * exactly the same processors as this one. Collective. */
+/* The first rank of each node counts the first ranks below it, and tells its node. Collective. */
+static tt_code number_nodes(tt_world *world, MPI_Comm comm, MPI_Comm node, tt_err *err)
+{
+    tt_code rc = TT_OK;
+    const int first = world->local_rank == 0;
+    TT_TRY(tt_mpi_check(MPI_Exscan(&first, &world->node, 1, MPI_INT, MPI_SUM, comm), "MPI_Exscan",
+                        err));
+    if (world->rank == 0) {
+        world->node = 0; /* MPI leaves it undefined there */
+    }
+    TT_TRY(tt_mpi_check(MPI_Bcast(&world->node, 1, MPI_INT, 0, node), "MPI_Bcast", err));
+    TT_TRY(tt_mpi_check(MPI_Allreduce(&first, &world->nodes, 1, MPI_INT, MPI_SUM, comm),
+                        "MPI_Allreduce", err));
+out:
+    return rc;
+}
+
+/* Which node this rank runs on, how many ranks do, which of them this one is, and how many of them may
+ * run on exactly the same processors as this one. Collective. */
 static tt_code look_around(tt_world *world, MPI_Comm comm, tt_err *err)
 {
     tt_code rc = TT_OK;
@@ -114,6 +131,7 @@ static tt_code look_around(tt_world *world, MPI_Comm comm, tt_err *err)
         "MPI_Comm_split_type", err));
     TT_TRY(tt_mpi_check(MPI_Comm_rank(node, &world->local_rank), "MPI_Comm_rank", err));
     TT_TRY(tt_mpi_check(MPI_Comm_size(node, &world->local_size), "MPI_Comm_size", err));
+    TT_TRY(number_nodes(world, comm, node, err));
 
     uint64_t digest = 0;
     tt_processors(&digest);
@@ -138,7 +156,7 @@ tt_code tt_world_open(tt_world *world, int *argc, char ***argv, tt_err *err)
     int *counts = NULL;
     *world = (tt_world){0};
 
-    int begun = 0, ended = 0, threads = MPI_THREAD_SINGLE;
+    int begun = 0, ended = 0;
     TT_TRY(tt_mpi_check(MPI_Initialized(&begun), "MPI_Initialized", err));
     TT_TRY(tt_mpi_check(MPI_Finalized(&ended), "MPI_Finalized", err));
     if (begun || ended) {
@@ -146,11 +164,11 @@ tt_code tt_world_open(tt_world *world, int *argc, char ***argv, tt_err *err)
                      ended ? "closed" : "opened");
         goto out;
     }
-    TT_TRY(tt_mpi_check(MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &threads),
+    TT_TRY(tt_mpi_check(MPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &world->thread_level),
                         "MPI_Init_thread", err));
     TT_TRY(tt_mpi_check(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN),
                         "MPI_Comm_set_errhandler", err));
-    if (threads < MPI_THREAD_FUNNELED) {
+    if (world->thread_level < MPI_THREAD_FUNNELED) {
         rc = tt_fail(err, TT_EWORLD,
                      "this MPI library does not allow threads beside the one that calls it "
                      "(MPI_THREAD_FUNNELED)");
@@ -181,6 +199,11 @@ out:
         free(owned);
     }
     return rc;
+}
+
+bool tt_world_threaded(const tt_world *world)
+{
+    return world->thread_level >= MPI_THREAD_MULTIPLE;
 }
 
 void tt_world_close(tt_world *world)

@@ -16,6 +16,11 @@ START_TEST(knows_itself)
     /* the tests run on one node */
     ck_assert(tt_all(W->local_rank == rank && W->local_size == size));
     ck_assert(tt_all(W->mask_size >= 1 && W->mask_size <= size));
+    ck_assert(tt_all(W->node == 0 && W->nodes == 1));
+    int level = -1;
+    MPI_Query_thread(&level);
+    ck_assert(tt_all(W->thread_level == level));
+    ck_assert(tt_all(tt_world_threaded(W) == (level == MPI_THREAD_MULTIPLE)));
 }
 END_TEST
 

@@ -11,7 +11,7 @@
  * ASAN_OPTIONS=verify_asan_link_order=0.
  *
  * A library that is put in front of another has no place for its state but its own: the counts are
- * global here. Calls come from one thread (MPI_THREAD_FUNNELED). */
+ * global here. Collectives come from one thread. */
 #include <inttypes.h>
 #include <mpi.h>
 #include <stdio.h>

@@ -7,6 +7,7 @@
 #ifndef TUTTI_DIST_WORLD_H
 #define TUTTI_DIST_WORLD_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "tutti/base/status.h"
@@ -29,14 +30,19 @@ typedef struct tt_world {
     int rank, size;             /* r, R */
     int local_rank, local_size; /* among the ranks of this node */
     int mask_size;              /* ranks of this node that may run on just this rank's processors */
+    int node, nodes;            /* this rank's node, numbered by their lowest ranks; how many */
+    int thread_level;           /* MPI_THREAD_..., what this MPI allows */
     void *comm;                 /* MPI_Comm *, owned; NULL: not open; see dist/mpi_comm.h */
     int *counts;                /* [2 R] owned: counts and offsets of a gather */
     tt_wire wire;
 } tt_world;
 
-/* MPI_Init_thread(FUNNELED); errors return instead of aborting. Once per process; without a launcher
- * the process is a world of one. Collective. */
+/* MPI_Init_thread(MULTIPLE); errors return instead of aborting. Less than FUNNELED is refused; with less
+ * than MULTIPLE whoever wants threads of its own does without, and says so. Once per process; without
+ * a launcher the process is a world of one. Collective. */
 tt_code tt_world_open(tt_world *world, int *argc, char ***argv, tt_err *err);
+/* May several threads call MPI at the same time? */
+bool tt_world_threaded(const tt_world *world);
 /* Finalizes when open, does nothing on a zeroed, failed or closed world. Collective. Print what is
  * left to say first: a launcher ends the other ranks when one exits with a code. */
 void tt_world_close(tt_world *world);
