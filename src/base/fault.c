@@ -20,20 +20,24 @@ static const struct {
     {"bad_norm", TT_FAULT_BAD_NORM},
     {"clip_scaled", TT_FAULT_CLIP_SCALED},
     {"sync_every", TT_FAULT_SYNC_EVERY},
+    {"flip_weight", TT_FAULT_FLIP_WEIGHT},
     {"crash_at", TT_FAULT_CRASH_AT},
+    {"hang", TT_FAULT_HANG},
     {"enospc", TT_FAULT_ENOSPC},
     {"optimizer_file", TT_FAULT_OPTIMIZER_FILE},
 };
 
-static const char *const points[] = {"before_save", "mid_save", "before_rename", "after_rename",
-                                     "in_step"};
+static const char *const points[] = {"before_save",  "mid_save", "before_rename",
+                                     "after_rename", "in_step",  "in_eval"};
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
 static const char usage[] =
-    "TUTTI_FAULT=%s: %s; allowed is <what>[:rank=R][,step=S], <what> one of nan_grad, inf_grad, "
-    "flip_grad, bad_norm, clip_scaled, sync_every, enospc, optimizer_file, crash_at=<point>, "
-    "<point> one of before_save, mid_save, before_rename, after_rename, in_step";
+    "TUTTI_FAULT=%s: %s; allowed is <what>, <what>:rank=R, <what>:step=S or <what>:rank=R,step=S, "
+    "<what> one of nan_grad, inf_grad, flip_grad, bad_norm, clip_scaled, sync_every, enospc, "
+    "optimizer_file, flip_weight, hang, hang=<point>, crash_at=<point>, <point> one of "
+    "before_save, "
+    "mid_save, before_rename, after_rename, in_step, in_eval";
 
 /* The part after the colon: rank=R, step=S, in any order, each at most once. */
 static bool parse_where(char *where, tt_fault *fault)
@@ -57,6 +61,9 @@ static tt_code parse(char *copy, const char *text, tt_fault *fault, tt_err *err)
     char *where = copy;
     char *what = strsep(&where, ":");
     char *point = what;
+    if (strchr(what, ',') != NULL) {
+        return tt_fail(err, TT_EUSER, usage, text, "before rank or step there is a colon");
+    }
     const char *name = strsep(&point, "=");
     for (size_t i = 0; i < COUNT(kinds); i++) {
         if (strcmp(name, kinds[i].name) == 0) {
@@ -66,9 +73,12 @@ static tt_code parse(char *copy, const char *text, tt_fault *fault, tt_err *err)
     if (fault->kind == TT_FAULT_NONE) {
         return tt_fail(err, TT_EUSER, usage, text, "no such fault");
     }
-    if ((fault->kind == TT_FAULT_CRASH_AT) != (point != NULL)) {
-        return tt_fail(err, TT_EUSER, usage, text,
-                       point == NULL ? "crash_at wants a point" : "only crash_at takes a point");
+    if (fault->kind == TT_FAULT_HANG && point == NULL) {
+        strcpy(fault->point, "in_step");
+    } else if (fault->kind == TT_FAULT_CRASH_AT && point == NULL) {
+        return tt_fail(err, TT_EUSER, usage, text, "crash_at wants a point");
+    } else if (fault->kind != TT_FAULT_CRASH_AT && fault->kind != TT_FAULT_HANG && point != NULL) {
+        return tt_fail(err, TT_EUSER, usage, text, "only crash_at and hang take a point");
     }
     for (size_t i = 0; point != NULL && i < COUNT(points); i++) {
         if (strcmp(point, points[i]) == 0) {
@@ -122,9 +132,15 @@ bool tt_fault_due(const tt_fault *fault, tt_fault_kind kind, int rank, int64_t s
            (fault->rank == -1 || fault->rank == rank) && (fault->step == -1 || fault->step == step);
 }
 
-void tt_fault_crash(const tt_fault *fault, const char *point, int rank, int64_t step)
+void tt_fault_strike(const tt_fault *fault, const char *point, int rank, int64_t step)
 {
-    if (tt_fault_due(fault, TT_FAULT_CRASH_AT, rank, step) && strcmp(fault->point, point) == 0) {
+    if (strcmp(fault->point, point) != 0) {
+        return;
+    }
+    if (tt_fault_due(fault, TT_FAULT_CRASH_AT, rank, step)) {
         kill(getpid(), SIGKILL);
+    }
+    while (tt_fault_due(fault, TT_FAULT_HANG, rank, step)) {
+        pause();
     }
 }

@@ -201,6 +201,11 @@ const tt_option tt_options[] = {
         dist, overlap, "auto", "auto|true|false", TT_LAYOUT,
         "reductions and gathers go on while layers are computed; auto = where that hides more than "
         "it costs, as measured at the start"),
+    INT(dist, timeout, "600", 0, MANY, TT_FREE,
+        "seconds without progress after which a rank is named and the job ends; 0 = never"),
+    INT(dist, verify_every, "100", 0, NO_END, TT_FREE,
+        "steps between comparisons of the weights that ranks hold, and before each checkpoint; 0 = "
+        "none"),
 
     STRING(run, dir, "runs/default", TT_FREE, "folder of checkpoints and metrics"),
     INT(run, steps, NULL, 1, NO_END, TT_FREE, "optimizer steps of the whole run"),

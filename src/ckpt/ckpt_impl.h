@@ -16,6 +16,7 @@
 #include "tutti/base/status.h"
 #include "tutti/base/text.h"
 #include "tutti/ckpt/ckpt.h"
+#include "tutti/dist/watch.h"
 #include "tutti/dist/world.h"
 
 #define TT_CKPT_FORMAT "tutti-checkpoint-1"
@@ -151,14 +152,15 @@ uint64_t tt_digest_text(const char *text);
 /* *buffer: [TT_CKPT_CHUNK], the caller's to free, when a piece of the state has a form; else NULL. */
 tt_code tt_piece_buffer(const tt_state *state, float **buffer, tt_err *err);
 
-/* Adds to its tensor's digest what a piece adds. */
-tt_code tt_piece_digest(const tt_piece *piece, float *buffer, uint64_t *digest, tt_err *err);
+/* Adds to its tensor's digest what a piece adds. `world` is told of progress; so it is below. */
+tt_code tt_piece_digest(tt_world *world, const tt_piece *piece, float *buffer, uint64_t *digest,
+                        tt_err *err);
 
 /* A piece to or from the tensor `name`. Independent, not collective. */
-tt_code tt_piece_write(tt_h5 *file, const char *name, const tt_piece *piece, float *buffer,
-                       tt_err *err);
-tt_code tt_piece_read(tt_h5 *file, const char *name, const tt_piece *piece, float *buffer,
-                      tt_err *err);
+tt_code tt_piece_write(tt_world *world, tt_h5 *file, const char *name, const tt_piece *piece,
+                       float *buffer, tt_err *err);
+tt_code tt_piece_read(tt_world *world, tt_h5 *file, const char *name, const tt_piece *piece,
+                      float *buffer, tt_err *err);
 
 /* --- part.c ----------------------------------------------------------------------------------- */
 
@@ -174,7 +176,7 @@ tt_code tt_part_scratch(int64_t bytes, const char *name, int *fd, char path[TT_S
 
 /* Creates `part` with the contents of the file in memory, all its space reserved. */
 tt_code tt_part_copy(int scratch, const char *part, const char *name, tt_err *err);
-tt_code tt_part_sync(const char *part, const char *name, tt_err *err);
+tt_code tt_part_sync(tt_world *world, const char *part, const char *name, tt_err *err);
 
 /* --- scan.c ----------------------------------------------------------------------------------- */
 

@@ -23,11 +23,12 @@ static bool in_group(const char *path, const char *group)
 }
 
 /* Adds the digest of elements [first, end) of one tensor to *sum. */
-static tt_code digest_range(tt_h5 *file, const char *path, int64_t first, int64_t end,
-                            float *buffer, uint64_t *sum, tt_err *err)
+static tt_code digest_range(tt_world *world, tt_h5 *file, const char *path, int64_t first,
+                            int64_t end, float *buffer, uint64_t *sum, tt_err *err)
 {
     for (int64_t at = first; at < end; at += TT_CKPT_CHUNK) {
         int64_t count = tt_min(end - at, TT_CKPT_CHUNK);
+        tt_beat(world, NULL);
         tt_code rc = tt_h5_read(file, path, at, count, buffer, err);
         if (rc != TT_OK) {
             return rc;
@@ -38,11 +39,12 @@ static tt_code digest_range(tt_h5 *file, const char *path, int64_t first, int64_
 }
 
 /* This rank's share of the sums. */
-static tt_code digest_share(int rank, int ranks, tt_h5 *file, const tt_catalog *catalog,
+static tt_code digest_share(tt_world *world, tt_h5 *file, const tt_catalog *catalog,
                             const int *which, int count, uint64_t *sum, tt_err *err)
 {
     tt_code rc = TT_OK;
     int64_t total = 0, start = 0;
+    const int rank = world != NULL ? world->rank : 0, ranks = world != NULL ? world->size : 1;
     float *buffer = tt_alloc(TT_CKPT_CHUNK, sizeof *buffer, err);
     if (buffer == NULL) {
         return err->code;
@@ -56,7 +58,7 @@ static tt_code digest_share(int rank, int ranks, tt_h5 *file, const tt_catalog *
         const tt_entry *entry = &catalog->entry[which[k]];
         int64_t from = tt_max(mine - start, 0), to = tt_min(end - start, entry->count);
         sum[k] = 0;
-        TT_TRY(digest_range(file, entry->path, from, to, buffer, &sum[k], err));
+        TT_TRY(digest_range(world, file, entry->path, from, to, buffer, &sum[k], err));
         start += entry->count;
     }
 out:
@@ -67,8 +69,7 @@ out:
 tt_code tt_digest_tensors(tt_world *world, tt_h5 *file, const tt_catalog *catalog, const int *which,
                           int count, uint64_t *sum, tt_err *err)
 {
-    int rank = world != NULL ? world->rank : 0, ranks = world != NULL ? world->size : 1;
-    tt_code rc = digest_share(rank, ranks, file, catalog, which, count, sum, err);
+    tt_code rc = digest_share(world, file, catalog, which, count, sum, err);
     rc = tt_agree(world, rc, err);
     return rc == TT_OK ? tt_sum_u64(world, sum, count, err) : rc;
 }

@@ -44,6 +44,7 @@ static const int64_t largest_transfer = INT64_C(1)
 struct tt_h5 {
     hid_t id;
     const char *name; /* borrowed */
+    tt_world *world;  /* borrowed; NULL: open for this process alone */
 };
 
 #define TEXT_OF(number) #number
@@ -266,7 +267,10 @@ tt_code tt_h5_open_shared(tt_world *world, const char *path, const char *name, t
         drop(list);
         list = H5I_INVALID_HID;
     }
+    (*file)->world = together ? world : NULL;
+    tt_wait_begin((*file)->world, "H5Fopen");
     open_with(*file, path, H5F_ACC_RDWR, H5I_INVALID_HID, list, reason);
+    tt_wait_end((*file)->world);
 
     uint64_t opened = (*file)->id >= 0;
     uint64_t ranks = together ? (uint64_t)world->size : 1;
@@ -291,7 +295,10 @@ tt_code tt_h5_close(tt_h5 **file, tt_err *err)
     if (*file == NULL) {
         return TT_OK;
     }
+    tt_world *world = (*file)->world;
+    tt_wait_begin(world, "H5Fclose");
     tt_code rc = H5Fclose((*file)->id) < 0 ? cannot_write(*file, "the last bytes", err) : TT_OK;
+    tt_wait_end(world);
     forget(file);
     return rc;
 }

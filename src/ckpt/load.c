@@ -24,6 +24,7 @@ enum { SCALAR_ROOM = 256 };
 
 /* One load under way. */
 typedef struct load {
+    tt_world *world;
     const tt_state *state;
     tt_h5 *file;
     const char *path;
@@ -213,7 +214,7 @@ static tt_code fill(const load *l, tt_err *err)
     for (int i = 0; i < l->state->tensors; i++) {
         const tt_tensor_row *row = &l->state->tensor[i];
         for (int p = 0; p < row->pieces && l->which[i] >= 0; p++) {
-            TT_TRY(tt_piece_read(l->file, row->name, &row->piece[p], l->buffer, err));
+            TT_TRY(tt_piece_read(l->world, l->file, row->name, &row->piece[p], l->buffer, err));
         }
     }
     for (int i = 0; i < l->state->scalars && !l->params_only; i++) {
@@ -232,8 +233,9 @@ tt_code tt_ckpt_load(tt_world *world, const char *path, const tt_state *state, b
                      tt_err *err)
 {
     tt_err closing;
-    load l = {.state = state, .path = path, .params_only = params_only};
+    load l = {.world = world, .state = state, .path = path, .params_only = params_only};
     tt_code rc = TT_OK;
+    tt_beat(world, "reading a checkpoint");
     TT_TRY(tt_agree(world, examine(&l, err), err));
     TT_TRY(tt_digest_tensors(world, l.file, &l.catalog, l.checked, l.checks, l.sum, err));
     TT_TRY(check_sums(&l, err));

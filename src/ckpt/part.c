@@ -130,10 +130,32 @@ tt_code tt_part_copy(int scratch, const char *part, const char *name, tt_err *er
     return failed == 0 ? TT_OK : cannot_write(name, failed, err);
 }
 
-tt_code tt_part_sync(const char *part, const char *name, tt_err *err)
+/* Brings the file to the disk piece by piece, so that a slow disk is seen to move. File systems that
+ * cannot say so; fsync then does it all. */
+static int sync_pieces(tt_world *world, int fd)
+{
+    enum { PIECE = 1 << 26 };
+    struct stat stat;
+    const unsigned how =
+        SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
+    int failed = fstat(fd, &stat) != 0 ? errno : 0;
+    for (off_t at = 0; failed == 0 && at < stat.st_size; at += PIECE) {
+        tt_beat(world, NULL);
+        failed = sync_file_range(fd, at, PIECE, how) != 0 ? errno : 0;
+    }
+    return failed == ESPIPE || failed == ENOSYS || failed == EINVAL || failed == EOPNOTSUPP
+               ? 0
+               : failed;
+}
+
+tt_code tt_part_sync(tt_world *world, const char *part, const char *name, tt_err *err)
 {
     int fd = open(part, O_RDONLY | O_CLOEXEC);
-    int failed = fd < 0 || fsync(fd) != 0 ? errno : 0;
+    int failed = fd < 0 ? errno : sync_pieces(world, fd);
+    if (failed == 0) {
+        tt_beat(world, NULL);
+        failed = fsync(fd) != 0 ? errno : 0;
+    }
     if (fd >= 0) {
         close(fd);
     }

@@ -12,6 +12,10 @@
 
 #include "ckpt/ckpt_impl.h"
 
+enum {
+    RUN = 8 * TT_CKPT_CHUNK
+}; /* elements that go straight at a time; between two there is a beat */
+
 tt_code tt_piece_buffer(const tt_state *state, float **buffer, tt_err *err)
 {
     *buffer = NULL;
@@ -30,8 +34,8 @@ tt_code tt_piece_buffer(const tt_state *state, float **buffer, tt_err *err)
 /* Elements `done` .. of a piece: how many of them come at once. */
 static int64_t chunk_of(const tt_piece *piece, int64_t done)
 {
-    const int64_t rest = piece->count - done;
-    return piece->form.get != NULL ? tt_min(rest, TT_CKPT_CHUNK) : rest;
+    const int64_t rest = piece->count - done, most = piece->form.get != NULL ? TT_CKPT_CHUNK : RUN;
+    return tt_min(rest, most);
 }
 
 /* *floats: these elements, where they lie or in the buffer. */
@@ -46,12 +50,14 @@ static tt_code floats_of(const tt_piece *piece, int64_t done, int64_t count, flo
     return piece->form.get(piece->form.owner, piece->at + done, count, buffer, err);
 }
 
-tt_code tt_piece_digest(const tt_piece *piece, float *buffer, uint64_t *digest, tt_err *err)
+tt_code tt_piece_digest(tt_world *world, const tt_piece *piece, float *buffer, uint64_t *digest,
+                        tt_err *err)
 {
     tt_code rc = TT_OK;
     const float *floats;
     for (int64_t done = 0, count; done < piece->count; done += count) {
         count = chunk_of(piece, done);
+        tt_beat(world, NULL);
         TT_TRY(floats_of(piece, done, count, buffer, &floats, err));
         *digest += tt_digest32(floats, piece->first + done, count);
     }
@@ -59,13 +65,14 @@ out:
     return rc;
 }
 
-tt_code tt_piece_write(tt_h5 *file, const char *name, const tt_piece *piece, float *buffer,
-                       tt_err *err)
+tt_code tt_piece_write(tt_world *world, tt_h5 *file, const char *name, const tt_piece *piece,
+                       float *buffer, tt_err *err)
 {
     tt_code rc = TT_OK;
     const float *floats;
     for (int64_t done = 0, count; done < piece->count; done += count) {
         count = chunk_of(piece, done);
+        tt_beat(world, NULL);
         TT_TRY(floats_of(piece, done, count, buffer, &floats, err));
         TT_TRY(tt_h5_write(file, name, piece->first + done, count, floats, err));
     }
@@ -73,13 +80,14 @@ out:
     return rc;
 }
 
-tt_code tt_piece_read(tt_h5 *file, const char *name, const tt_piece *piece, float *buffer,
-                      tt_err *err)
+tt_code tt_piece_read(tt_world *world, tt_h5 *file, const char *name, const tt_piece *piece,
+                      float *buffer, tt_err *err)
 {
     tt_code rc = TT_OK;
     const tt_form *form = &piece->form;
     for (int64_t done = 0, count; done < piece->count; done += count) {
         count = chunk_of(piece, done);
+        tt_beat(world, NULL);
         float *into = form->put == NULL ? piece->data + done : buffer;
         TT_TRY(tt_h5_read(file, name, piece->first + done, count, into, err));
         if (form->put != NULL) {

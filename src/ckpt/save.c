@@ -54,7 +54,7 @@ static tt_code add_pieces(const save *s, tt_err *err)
         for (int p = 0; p < row->pieces && rc == TT_OK; p++) {
             const tt_piece *piece = &row->piece[p];
             assert(piece->first >= 0 && piece->first + piece->count <= elements(row));
-            rc = tt_piece_digest(piece, s->buffer, &s->digest[i], err);
+            rc = tt_piece_digest(s->world, piece, s->buffer, &s->digest[i], err);
             s->covered[i] += (uint64_t)piece->count;
         }
     }
@@ -206,14 +206,14 @@ static tt_code write_pieces(const save *s, tt_h5 *file, tt_err *err)
     for (int i = 0; i < s->state->tensors; i++) {
         const tt_tensor_row *row = &s->state->tensor[i];
         if (i == s->state->tensors / 2) {
-            tt_fault_crash(s->fault, "mid_save", s->rank, s->step);
+            tt_fault_strike(s->fault, "mid_save", s->rank, s->step);
             if (tt_fault_due(s->fault, TT_FAULT_ENOSPC, s->rank, s->step)) {
                 return tt_fail(err, TT_EWORLD, "cannot write %s to %s: %s", row->name, s->path,
                                strerror(ENOSPC));
             }
         }
         for (int p = 0; p < row->pieces; p++) {
-            TT_TRY(tt_piece_write(file, row->name, &row->piece[p], s->buffer, err));
+            TT_TRY(tt_piece_write(s->world, file, row->name, &row->piece[p], s->buffer, err));
         }
     }
 out:
@@ -236,7 +236,7 @@ static tt_code write_elements(const save *s, tt_err *err)
     }
     if (rc == TT_OK) {
         /* Every rank: on a cluster each node has pages of its own to bring to the disk. */
-        rc = tt_part_sync(s->part, s->path, err);
+        rc = tt_part_sync(s->world, s->part, s->path, err);
     }
     return tt_agree(s->world, rc, err);
 }
@@ -310,11 +310,11 @@ out:
 
 static tt_code commit(const save *s, tt_err *err)
 {
-    tt_fault_crash(s->fault, "before_rename", s->rank, s->step);
+    tt_fault_strike(s->fault, "before_rename", s->rank, s->step);
     tt_code rc = s->rank == 0 ? tt_commit_file(s->part, s->path, err) : TT_OK;
     rc = tt_agree(s->world, rc, err);
     if (rc == TT_OK) {
-        tt_fault_crash(s->fault, "after_rename", s->rank, s->step);
+        tt_fault_strike(s->fault, "after_rename", s->rank, s->step);
     }
     return rc;
 }
@@ -328,7 +328,8 @@ tt_code tt_ckpt_save(tt_world *world, const char *path, const tt_state *state,
     tt_code rc = TT_OK;
     save s = {.world = world, .state = state, .path = path, .step = step, .rank = rank};
     s.fault = fault != NULL ? fault : &none;
-    tt_fault_crash(s.fault, "before_save", rank, step);
+    tt_beat(world, "saving a checkpoint");
+    tt_fault_strike(s.fault, "before_save", rank, step);
 
     char *part = tt_part_path(path, err);
     s.part = part;

@@ -39,7 +39,7 @@ static tt_code start_all(tt_exchange *x, bool in_place, tt_err *err)
 {
     tt_code rc = TT_OK;
     MPI_Request *request = x->requests;
-    const double start = tt_seconds();
+    const double start = tt_wire_begin(x->world, "MPI_Iallreduce");
     for (int i = x->buckets->count - 1; i >= 0; i--) {
         const tt_bucket *bucket = &x->buckets->bucket[i];
         float *from = x->vector + bucket->range.first, *to = x->other + bucket->range.first;
@@ -80,7 +80,7 @@ static tt_code run_reduce_scatter(tt_exchange *x, tt_err *err)
             count[r] = tt_int(piece.end - piece.first);
         }
         const int64_t mine = tt_cut(n, x->world->rank, x->world->size).first;
-        const double start = tt_seconds();
+        const double start = tt_wire_begin(x->world, "MPI_Reduce_scatter");
         TT_TRY(tt_mpi_check(MPI_Reduce_scatter(x->vector + first, x->other + first + mine, count,
                                                MPI_FLOAT, MPI_SUM, tt_world_comm(x->world)),
                             "MPI_Reduce_scatter", err));

@@ -3,13 +3,17 @@
  *
  * A collective is written as
  *
- *     double start = tt_seconds();
+ *     double start = tt_wire_begin(world, "MPI_Allreduce");
  *     TT_TRY(tt_mpi_check(MPI_Allreduce(...), "MPI_Allreduce", err));
  *     tt_wire_add(world, bytes, start);
  *
  * and is not written at all for one rank: alone there is no wire. One that goes on while the caller
- * works is counted by tt_wire_begin and tt_wire_end, and what its calls take between tt_wire_enter and
- * tt_wire_leave. */
+ * works is counted by tt_wire_launch and tt_wire_land, and what its calls take between tt_wire_enter and
+ * tt_wire_leave.
+ *
+ * A call of MPI that may wait for other
+ * ranks and is no collective of a step stands between tt_wait_begin and tt_wait_end (watch.h): else the
+ * watch takes it for work, and this rank for the one to blame. */
 #ifndef TUTTI_DIST_IMPL_H
 #define TUTTI_DIST_IMPL_H
 
@@ -19,16 +23,19 @@
 
 #include "tutti/dist/mpi_comm.h"
 #include "tutti/dist/node.h"
+#include "tutti/dist/watch.h"
 #include "tutti/dist/world.h"
 
 /* TT_OK for MPI_SUCCESS, else TT_EWORLD with the name of the call and MPI's own words. */
 tt_code tt_mpi_check(int result, const char *call, tt_err *err);
 
-/* Counts one blocking collective over a payload of `bytes` that began at tt_seconds() == start. */
+/* A collective begins, in which this rank waits for others; the time. `call` is static text. */
+double tt_wire_begin(tt_world *world, const char *call);
+/* It is over: counts one collective over a payload of `bytes` that began at `start`. */
 void tt_wire_add(tt_world *world, size_t bytes, double start);
 /* One that goes on while others work begins, ends. Nothing happens when alone; nor in the next. */
-void tt_wire_begin(tt_world *world, size_t bytes);
-void tt_wire_end(tt_world *world);
+void tt_wire_launch(tt_world *world, size_t bytes);
+void tt_wire_land(tt_world *world);
 /* Between the two this rank does nothing but communicate; they may be nested. */
 void tt_wire_enter(tt_world *world);
 void tt_wire_leave(tt_world *world);

@@ -105,7 +105,7 @@ static tt_code start(tt_gather *g, tt_berth *place, tt_err *err)
         put_piece(g, b);
         if (moves(g)) {
             const tt_range range = bucket_of(g, b);
-            tt_wire_begin(g->spec.node->world, tt_bytes(range.end - range.first, g->spec.size));
+            tt_wire_launch(g->spec.node->world, tt_bytes(range.end - range.first, g->spec.size));
         }
         for (int i = 0; i < g->spread->stood && travels(g); i++) {
             TT_TRY(exchange(g, b, i, err));
@@ -133,7 +133,7 @@ static tt_code look(tt_gather *g, int p, tt_err *err)
     }
     if (flag) {
         for (int b = 0; b < buckets && moves(g); b++) {
-            tt_wire_end(g->spec.node->world);
+            tt_wire_land(g->spec.node->world);
         }
         place->state = TT_PLACE_HERE;
         g->open--;
@@ -277,10 +277,12 @@ static tt_code wait_for(tt_gather *g, int group, int kind, tt_err *err)
         return TT_OK;
     }
     tt_wire_enter(g->spec.node->world);
+    tt_wait_begin(g->spec.node->world, "for weights");
     for (int turns = 0; rc == TT_OK && !is_there(g, p, kind); tt_relax(&turns)) {
         rc = carry_on(g, err);
         tt_meanwhile_do(&g->spec.meanwhile);
     }
+    tt_wait_end(g->spec.node->world);
     tt_wire_leave(g->spec.node->world);
     return keep(g, rc, err);
 }
@@ -371,7 +373,7 @@ tt_code tt_gather_held(tt_world *world, const tt_buckets *buckets, const tt_shar
             offset[r] = tt_int(begin - first);
         }
         unsigned char *at = (unsigned char *)array + tt_bytes(first, size);
-        const double begin = tt_seconds();
+        const double begin = tt_wire_begin(world, "MPI_Allgatherv");
         TT_TRY(tt_mpi_check(MPI_Allgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, at, count, offset,
                                            type, tt_world_comm(world)),
                             "MPI_Allgatherv", err));

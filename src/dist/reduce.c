@@ -420,11 +420,13 @@ static tt_code carry_on(tt_reduce *r, tt_err *err)
         if (!s->scatter) {
             fetch(r, r->done);
         }
-        tt_wire_end(s->node->world);
+        tt_wire_land(s->node->world);
     }
 out:
     return rc;
 }
+
+static const char waits[] = "for gradients";
 
 /* One turn of waiting. */
 static tt_code wait_on(tt_reduce *r, int *turns, tt_err *err)
@@ -509,13 +511,15 @@ tt_code tt_reduce_ready(tt_reduce *r, int stage, tt_err *err)
     for (; r->ready >= 0 && buckets->bucket[r->ready].last_stage >= stage; r->ready--) {
         r->told[r->ready] = r->epoch;
         tt_flags_set(&r->flags, ready_flag(r->ready), r->epoch);
-        tt_wire_begin(r->spec.node->world,
-                      tt_bytes(bucket_length(buckets, r->ready), element_bytes(r)));
+        tt_wire_launch(r->spec.node->world,
+                       tt_bytes(bucket_length(buckets, r->ready), element_bytes(r)));
     }
     tt_code rc = r->code == TT_OK ? carry_on(r, err) : r->code;
+    tt_wait_begin(r->spec.node->world, waits);
     for (int turns = 0; rc == TT_OK && !r->spec.overlap && r->done > r->ready;) {
         rc = wait_on(r, &turns, err);
     }
+    tt_wait_end(r->spec.node->world);
     tt_wire_leave(r->spec.node->world);
     return keep(r, rc, err);
 }
@@ -535,9 +539,11 @@ tt_code tt_reduce_finish(tt_reduce *r, tt_err *err)
 {
     tt_code rc = tt_reduce_ready(r, 0, err);
     tt_wire_enter(r->spec.node->world);
+    tt_wait_begin(r->spec.node->world, waits);
     for (int turns = 0; rc == TT_OK && r->done >= 0;) {
         rc = wait_on(r, &turns, err);
     }
+    tt_wait_end(r->spec.node->world);
     tt_wire_leave(r->spec.node->world);
     return keep(r, rc, err);
 }
@@ -547,6 +553,7 @@ tt_code tt_reduce_free_place(tt_reduce *r, int group, tt_err *err)
     const tt_ring *ring = r->spec.ring;
     tt_code rc = r->code;
     tt_wire_enter(r->spec.node->world);
+    tt_wait_begin(r->spec.node->world, waits);
     for (int g = 0; g < ring->count; g++) {
         const tt_group_of_stages *other = &ring->group[g];
         for (int b = other->first_bucket; b < other->end_bucket; b++) {
@@ -558,6 +565,7 @@ tt_code tt_reduce_free_place(tt_reduce *r, int group, tt_err *err)
             }
         }
     }
+    tt_wait_end(r->spec.node->world);
     tt_wire_leave(r->spec.node->world);
     return keep(r, rc, err);
 }

@@ -33,7 +33,7 @@ tt_code tt_mpi_check(int result, const char *call, tt_err *err)
     return tt_fail(err, TT_EWORLD, "%s failed: %s", call, words);
 }
 
-void tt_wire_begin(tt_world *world, size_t bytes)
+void tt_wire_launch(tt_world *world, size_t bytes)
 {
     if (tt_alone(world)) {
         return;
@@ -50,7 +50,7 @@ void tt_wire_begin(tt_world *world, size_t bytes)
     }
 }
 
-void tt_wire_end(tt_world *world)
+void tt_wire_land(tt_world *world)
 {
     tt_wire *wire = &world->wire;
     if (!tt_alone(world) && --wire->open == 0) {
@@ -82,11 +82,18 @@ static void spend(tt_wire *wire, double start)
     }
 }
 
+double tt_wire_begin(tt_world *world, const char *call)
+{
+    tt_wait_begin(world, call);
+    return tt_seconds();
+}
+
 void tt_wire_add(tt_world *world, size_t bytes, double start)
 {
     world->wire.calls += 1;
     world->wire.bytes += tt_count(bytes);
     spend(&world->wire, start);
+    tt_wait_end(world);
 }
 
 void tt_wire_enter(tt_world *world)
@@ -212,6 +219,9 @@ void tt_world_close(tt_world *world)
         return;
     }
     tt_err err;
+    tt_beat(world, "closing");
+    tt_watch_quiet(world);
+    tt_wait_begin(world, "MPI_Finalize");
     tt_code rc = tt_mpi_check(MPI_Comm_free(world->comm), "MPI_Comm_free", &err);
     if (rc == TT_OK) {
         rc = tt_mpi_check(MPI_Finalize(), "MPI_Finalize", &err);
@@ -220,6 +230,7 @@ void tt_world_close(tt_world *world)
         tt_log log = tt_log_open(world->rank);
         tt_warn(&log, "%s", err.text);
     }
+    tt_watch_close(world);
     free(world->comm);
     free(world->counts);
     world->comm = NULL;
@@ -242,7 +253,7 @@ tt_code tt_allreduce(tt_world *world, void *data, int count, size_t size, MPI_Da
         return TT_OK;
     }
     tt_code rc = TT_OK;
-    double start = tt_seconds();
+    double start = tt_wire_begin(world, "MPI_Allreduce");
     TT_TRY(tt_mpi_check(MPI_Allreduce(MPI_IN_PLACE, data, count, type, op, tt_world_comm(world)),
                         "MPI_Allreduce", err));
     tt_wire_add(world, tt_bytes(count, size), start);
@@ -256,7 +267,7 @@ tt_code tt_bcast(tt_world *world, void *data, size_t bytes, int root, tt_err *er
         return TT_OK;
     }
     tt_code rc = TT_OK;
-    double start = tt_seconds();
+    double start = tt_wire_begin(world, "MPI_Bcast");
     int count = tt_int(tt_count(bytes));
     TT_TRY(tt_mpi_check(MPI_Bcast(data, count, MPI_BYTE, root, tt_world_comm(world)), "MPI_Bcast",
                         err));
@@ -285,13 +296,18 @@ tt_code tt_sum_u64(tt_world *world, uint64_t *values, int count, tt_err *err)
     return tt_allreduce(world, values, count, sizeof *values, MPI_UINT64_T, MPI_SUM, err);
 }
 
+tt_code tt_min_u64(tt_world *world, uint64_t *values, int count, tt_err *err)
+{
+    return tt_allreduce(world, values, count, sizeof *values, MPI_UINT64_T, MPI_MIN, err);
+}
+
 tt_code tt_barrier(tt_world *world, tt_err *err)
 {
     if (tt_alone(world)) {
         return TT_OK;
     }
     tt_code rc = TT_OK;
-    double start = tt_seconds();
+    double start = tt_wire_begin(world, "MPI_Barrier");
     TT_TRY(tt_mpi_check(MPI_Barrier(tt_world_comm(world)), "MPI_Barrier", err));
     tt_wire_add(world, 0, start);
 out:

@@ -9,6 +9,8 @@
 #include "tutti/base/narrow.h"
 #include "tutti/numerics/digest.h"
 
+#include "train/train_impl.h"
+
 enum { CHUNK = 1 << 15 }; /* elements that a thread digests at a time */
 
 tt_code tt_digests_open(tt_digests *d, const tt_trainer *t, tt_err *err)
@@ -70,6 +72,7 @@ tt_code tt_digests_take(tt_digests *d, const tt_trainer *t, tt_err *err)
     for (int i = 0; i < d->rows.rows; i++) {
         const tt_tensor_row *row = &d->rows.row[i];
         d->sum[i] = 0;
+        tt_beat(t->world, "summing digests");
         for (int p = 0; p < row->pieces; p++) {
             d->sum[i] += digest_of(&row->piece[p], t->ctx.threads);
         }

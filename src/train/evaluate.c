@@ -2,6 +2,7 @@
 #include "tutti/train/evaluate.h"
 
 #include "tutti/base/narrow.h"
+#include "tutti/dist/watch.h"
 
 tt_code tt_evaluate_open(tt_tokens **tokens, const char *path, tt_err *err)
 {
@@ -22,15 +23,22 @@ tt_code tt_evaluate_sampler(tt_sampler *sampler, tt_tokens *tokens, const char *
     return tt_sampler_open(sampler, tokens, mode, 0, context, true, err);
 }
 
+static void beat(void *world)
+{
+    tt_beat(world, NULL);
+}
+
 tt_code tt_evaluate(tt_world *world, tt_model *model, tt_sampler *sampler, tt_batch *batch,
                     int64_t count, tt_tutti *tutti, tt_loss *loss, tt_err *err)
 {
     tt_code rc = TT_OK, own = TT_OK;
     const int64_t ranks = world ? world->size : 1, rank = world ? world->rank : 0;
     const int64_t B = batch->B, batches = tt_ceil_div(count, B);
-    const tt_hooks *hooks = tutti != NULL ? &tutti->hooks : NULL;
+    const tt_hooks beats = {.between = beat, .user = world};
+    const tt_hooks *hooks = tutti != NULL ? &tutti->hooks : &beats;
     tt_err wire = {TT_OK, ""};
     *loss = (tt_loss){.count = 0};
+    tt_beat(world, "evaluating");
     for (int64_t first = 0; first < batches; first += ranks) { /* the same passes on all ranks */
         const int64_t j = first + rank;
         if (own == TT_OK && j < batches) {

@@ -17,7 +17,7 @@ void tt_inject_start(tt_trainer *t, int64_t number, tt_mistakes *mistakes)
         (tt_mistakes){.bad_norm = tt_fault_due(fault, TT_FAULT_BAD_NORM, rank, number),
                       .clip_scaled = tt_fault_due(fault, TT_FAULT_CLIP_SCALED, rank, number),
                       .sync_every = tt_fault_due(fault, TT_FAULT_SYNC_EVERY, rank, number)};
-    tt_fault_crash(fault, "in_step", rank, number);
+    tt_fault_strike(fault, "in_step", rank, number);
 }
 
 void tt_inject_update(const tt_trainer *t)
@@ -27,6 +27,23 @@ void tt_inject_update(const tt_trainer *t)
     if (due && t->optimizer.chunks != NULL) {
         tt_chunks_spoil(t->optimizer.chunks);
     }
+}
+
+tt_code tt_inject_weight(tt_trainer *t, tt_err *err)
+{
+    tt_code rc = TT_OK;
+    if (t->fault.kind != TT_FAULT_FLIP_WEIGHT || t->print.rotates) {
+        goto out;
+    }
+    TT_TRY(tt_tutti_settle(&t->tutti, err)); /* nobody writes there any more */
+    if (tt_fault_due(&t->fault, TT_FAULT_FLIP_WEIGHT, t->world->rank, t->progress.step)) {
+        unsigned char *weight =
+            tt_act_at(t->weights, t->print.params.total / 2, t->print.act_bytes);
+        *weight ^= 1;
+        tt_model_pack(t->model);
+    }
+out:
+    return rc;
 }
 
 /* The bit below the highest one of the first element. */

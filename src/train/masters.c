@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "tutti/base/narrow.h"
+#include "tutti/dist/watch.h"
 #include "tutti/numerics/bf16_weight.h"
 
 #include "train/train_impl.h"
@@ -149,6 +150,7 @@ int64_t tt_masters_nonfinite(const tt_trainer *t)
     int64_t bad = 0;
     for (int i = 0; i < shard->count; i++) {
         const tt_range r = shard->range[i];
+        tt_beat(t->world, NULL);
         /* Neighbours at a time, so that a file is read in order whoever reads. */
 #pragma omp parallel for num_threads(t->ctx.threads) schedule(dynamic) reduction(+ : bad)
         for (int64_t at = r.first; at < r.end; at += SOME) {

@@ -39,6 +39,7 @@ void tt_memory_touch(const tt_trainer *t)
     const int threads = t->ctx.threads;
     for (int i = 0; i < t->segments; i++) { /* an update divides a segment among the threads */
         const tt_segment *s = &t->segment[i];
+        tt_beat(t->world, "touching memory");
         touch_if(all->master, s->local, s->count, sizeof *all->master, threads);
         touch_if(all->low, s->local, s->count, sizeof *all->low, threads);
         touch_if(all->m, s->local, s->count, sizeof *all->m, threads);
@@ -46,6 +47,7 @@ void tt_memory_touch(const tt_trainer *t)
     }
     for (int i = 0; i < p->params.count; i++) {
         const tt_param *param = &p->params.param[i];
+        tt_beat(t->world, NULL);
         const int64_t weight = param->offset - p->weight_ring.shift[param->stage];
         const int64_t gradient = param->offset - p->gradient_ring.shift[param->stage];
         touch_if(t->weights, weight, param->count, p->act_bytes, threads);
@@ -53,6 +55,7 @@ void tt_memory_touch(const tt_trainer *t)
         touch_if(t->gradient.fixed, gradient, param->count, sizeof *t->gradient.fixed, threads);
     }
     for (int i = 0; i < TT_MEM_COMPONENTS; i++) {
+        tt_beat(t->world, NULL);
         tt_arena_touch(&t->arena[i], threads);
         if (t->window[i].base != NULL) {
             tt_arena_touch(&t->window[i], threads);

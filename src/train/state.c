@@ -115,6 +115,7 @@ tt_code tt_state_save(tt_trainer *t, bool prune, tt_err *err)
     tt_rows rows = {0};
     tt_text config = {0}, arithmetic = {0};
     char name[32], *path = NULL;
+    tt_beat(t->world, "saving a checkpoint");
     TT_TRY(require_finite(t, err));
     tt_config_text(&p->config, false, &config);
     tt_arithmetic_history(t, &arithmetic);
@@ -140,6 +141,7 @@ tt_code tt_state_save(tt_trainer *t, bool prune, tt_err *err)
                       .tokenizer = tt_tokens_tokenizer(t->train_tokens)};
     TT_TRY(tt_ckpt_save(t->world, path, &state, &t->fault, t->progress.step, err));
     t->kept = true;
+    tt_watch_left(t->world, tt_state_kept(t));
     if (prune) {
         TT_TRY(tt_ckpt_prune(t->world, p->config.run.dir, p->config.run.keep, err));
     }
@@ -161,6 +163,7 @@ static tt_code weights_from_masters(tt_trainer *t, tt_err *err)
     float value[SOME];
     for (int i = 0; i < p->shard.count && p->master == TT_MASTER_FP32; i++) {
         const tt_range r = p->shard.range[i];
+        tt_beat(t->world, "rounding the weights");
         for (int64_t at = r.first; at < r.end; at += SOME) {
             const int64_t count = tt_min(SOME, r.end - at);
             tt_masters_get(t, at, count, value);
@@ -293,6 +296,7 @@ static void initial_masters(tt_trainer *t)
     const uint64_t seed = (uint64_t)p->config.run.seed;
     for (int i = 0; i < p->shard.count; i++) {
         const tt_range r = p->shard.range[i];
+        tt_beat(t->world, "making initial weights");
         /* Neighbours at a time, so that a file is written in order whoever writes. */
 #pragma omp parallel for num_threads(t->ctx.threads) schedule(dynamic)
         for (int64_t first = r.first; first < r.end; first += PIECE) {
@@ -330,6 +334,7 @@ static tt_code resume(tt_trainer *t, bool *found, tt_err *err)
         }
         TT_TRY(rc);
         *found = t->kept = true;
+        tt_watch_left(t->world, tt_state_kept(t));
         tt_info(t->log, "continuing from %s (step %lld)", path, (long long)t->progress.step);
     }
 out:

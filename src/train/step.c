@@ -118,6 +118,7 @@ tt_code tt_step(tt_trainer *t, const tt_request *request, tt_record *record, tt_
     tt_err own = request->err;
     double data_ms = 0;
 
+    tt_beat(t->world, "beginning a step");
     const bool counts = tt_numerics_begin(t, step + 1);
     const tt_census *census = NULL;
     begin_gradient(t);                                                    /* g <- 0, seed         */
@@ -126,6 +127,7 @@ tt_code tt_step(tt_trainer *t, const tt_request *request, tt_record *record, tt_
     for (int64_t k = 0; k < K; k++) {                                     /* for m in 1..K:       */
         tt_batch *b = &t->batch;
         const double fill = tt_seconds();
+        tt_beat(t->world, "reading data");
         if (mine == TT_OK) {
             mine = tt_batch_fill(b, &t->sampler, &print->split, step,     /* x, y <- D(m)         */
                                  k, rank, &own);
@@ -133,6 +135,7 @@ tt_code tt_step(tt_trainer *t, const tt_request *request, tt_record *record, tt_
         data_ms += 1e3 * (tt_seconds() - fill);
         tt_tutti_begin(&t->tutti, k == K - 1 || print->slices             /* last m: tutti        */
                                       ? TT_PASS_REDUCES : TT_PASS_KEEPS, k > 0);
+        tt_beat(t->world, "computing forward and backward");
         if (mine == TT_OK) {
             tt_model_train(t->model, b->token, b->target,                 /* l <- l + sum nll     */
                            b->sample, b->B, b->T,                         /* g <- g +             */
@@ -147,6 +150,7 @@ tt_code tt_step(tt_trainer *t, const tt_request *request, tt_record *record, tt_
             TT_TRY(tt_inject_sync(t, &mistakes, err));
         }
     }
+    tt_beat(t->world, "looking at the gradient");
 
     const int bad = tt_tally_gradient(t, &tally);                         /* ||G_r||^2, finite?   */
     if (counts) {

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "tutti/base/status.h"
+#include "tutti/dist/watch.h"
 #include "tutti/train/step.h"
 #include "tutti/train/trainer.h"
 
@@ -58,6 +59,10 @@ void tt_numerics_close(tt_trainer *t);
 /* Names the last of these parameters over all ranks in the record. Collective. */
 tt_code tt_tally_name(tt_trainer *t, int mine, tt_record *record, tt_err *err);
 
+/* TT_EWORLD on all ranks when they hold different weights after step number progress.step, naming the
+ * ranks that differ from the majority, the first bucket and the parameter in it. Collective. */
+tt_code tt_verify(tt_trainer *t, tt_err *err);
+
 /* Every accumulator that outlasts a pass becomes 0; what was lost is not forgotten. */
 void tt_gradient_clear(tt_trainer *t);
 
@@ -72,6 +77,8 @@ void tt_inject_start(tt_trainer *t, int64_t number, tt_mistakes *mistakes);
 void tt_inject_update(const tt_trainer *t);
 /* Those that are due in a pass and spoil its gradient, once, before it goes. */
 void tt_inject_spoil(tt_tutti *tutti);
+/* flip_weight: one bit of the weight in the middle, after step number progress.step. Collective. */
+tt_code tt_inject_weight(tt_trainer *t, tt_err *err);
 /* 1, or with bad_norm the classic mistake: each micro-batch divided by its own count. */
 float tt_inject_scale(const tt_batch *batch, const tt_mistakes *mistakes);
 /* What the sum is divided by: the count, at least 1, or with bad_norm the number of micro-batches. */

@@ -392,6 +392,7 @@ tt_code tt_trainer_open(tt_trainer *t, const tt_config *config, tt_world *world,
     tt_threads_set(threads);
     tt_flush_denormals(threads);
 
+    TT_TRY(tt_watch_open(world, (double)config->dist.timeout, log, err));
     TT_TRY(tt_agree(world, tt_fault_parse(getenv("TUTTI_FAULT"), &t->fault, err), err));
     TT_TRY(tt_agree(world, open_data(t, config, err), err));
     TT_TRY(plan_run(t, config, threads, err));
@@ -410,6 +411,7 @@ tt_code tt_trainer_open(tt_trainer *t, const tt_config *config, tt_world *world,
     if (t->wide.ctx != NULL) {
         TT_TRY(tt_agree(world, tt_kernels_self_test(t->wide.ctx, err), err));
     }
+    tt_watch_left(world, tt_state_kept(t));
     TT_TRY(tt_state_begin(t, err));
     if (tt_scaler_is_missed(&t->print.config) && world->rank == 0) {
         tt_warn(log,
@@ -468,6 +470,8 @@ static tt_code evaluate(tt_trainer *t, tt_metrics *metrics, tt_err *err)
     tt_code rc = TT_OK;
     tt_loss loss;
     int64_t count = tt_min(t->print.config.run.eval_sequences, t->valid_sampler.samples);
+    tt_beat(t->world, "evaluating");
+    tt_fault_strike(&t->fault, "in_eval", t->world->rank, t->progress.step);
     TT_TRY(tt_evaluate(t->world, t->model, &t->valid_sampler, &t->batch, count, &t->tutti, &loss,
                        err));
     rc = tt_agree(t->world, tt_metrics_valid(metrics, t, &loss, err), err);
@@ -572,9 +576,31 @@ static tt_code check_skips(const tt_trainer *t, const tt_record *record, tt_err 
                                                                : TT_OK;
 }
 
+/* The weights are compared every n steps, and before each checkpoint: what is saved is of all ranks.
+ * *verified: the last step's are already. */
+static tt_code verify(tt_trainer *t, bool *verified, tt_err *err)
+{
+    tt_code rc = TT_OK;
+    if (!*verified && t->print.config.dist.verify_every > 0) {
+        TT_TRY(tt_verify(t, err));
+    }
+    *verified = true;
+out:
+    return rc;
+}
+
+static tt_code save(tt_trainer *t, bool *verified, tt_err *err)
+{
+    tt_code rc = TT_OK;
+    TT_TRY(verify(t, verified, err));
+    rc = tt_state_save(t, t->progress.skips == 0, err);
+out:
+    return rc;
+}
+
 /* Everything that all ranks do after the last step. */
 static tt_code finish(tt_trainer *t, tt_metrics *metrics, bool evaluated, bool saved,
-                      const tt_record *last, tt_err *err)
+                      bool *verified, const tt_record *last, tt_err *err)
 {
     tt_code rc = TT_OK;
     const tt_config *config = &t->print.config;
@@ -582,7 +608,7 @@ static tt_code finish(tt_trainer *t, tt_metrics *metrics, bool evaluated, bool s
         TT_TRY(evaluate(t, metrics, err));
     }
     if (!saved) {
-        TT_TRY(tt_state_save(t, t->progress.skips == 0, err));
+        TT_TRY(save(t, verified, err));
     }
     if (t->progress.skips > 0 && t->world->rank == 0) {
         char steps[40] = "step was";
@@ -608,7 +634,7 @@ tt_code tt_trainer_run(tt_trainer *t, tt_err *err)
     tt_code rc = TT_OK;
     const tt_config *config = &t->print.config;
     const bool evaluates = t->valid_tokens && config->run.eval_every > 0;
-    bool evaluated = !evaluates, saved = t->progress.step > 0, stop = false;
+    bool evaluated = !evaluates, saved = t->progress.step > 0, stop = false, verified = false;
     tt_request request = {false, TT_OK, {TT_OK, ""}};
     tt_record record = {0};
     tt_metrics metrics = {0};
@@ -628,6 +654,9 @@ tt_code tt_trainer_run(tt_trainer *t, tt_err *err)
             request.code = tt_metrics_trace(&metrics, t, &request.err);
         }
         TT_TRY(tt_step(t, &request, &record, err));
+        TT_TRY(tt_inject_weight(t, err));
+        tt_beat(t->world, "writing metrics");
+        verified = false;
         taken = digests_due(t, &record) ? &digests : NULL;
         if (taken) {
             TT_TRY(tt_digests_take(taken, t, err));
@@ -636,6 +665,9 @@ tt_code tt_trainer_run(tt_trainer *t, tt_err *err)
         request.code = tt_metrics_step(&metrics, t, &record, taken, &request.err);
         TT_TRY(check_skips(t, &record, err));
         stop = record.stop;
+        if (due(config->dist.verify_every, record.step)) {
+            TT_TRY(verify(t, &verified, err));
+        }
         evaluated = !evaluates;
         saved = false;
         if (evaluates && due(config->run.eval_every, record.step)) {
@@ -645,7 +677,7 @@ tt_code tt_trainer_run(tt_trainer *t, tt_err *err)
         /* While steps are being skipped nothing is learned, and saving would push out checkpoints
          * from before the trouble. */
         if ((due(config->run.save_every, record.step) && t->progress.skips == 0) || stop) {
-            TT_TRY(tt_state_save(t, t->progress.skips == 0, err));
+            TT_TRY(save(t, &verified, err));
             saved = true;
         }
     }
@@ -657,7 +689,7 @@ tt_code tt_trainer_run(tt_trainer *t, tt_err *err)
                      (long long)record.step, config->run.dir);
         goto out;
     }
-    TT_TRY(finish(t, &metrics, evaluated, saved, &record, err));
+    TT_TRY(finish(t, &metrics, evaluated, saved, &verified, &record, err));
 out:
     tt_live_end(t->log);
     tt_metrics_close(&metrics);

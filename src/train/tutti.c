@@ -6,6 +6,7 @@
 
 #include "tutti/base/memory.h"
 #include "tutti/base/narrow.h"
+#include "tutti/dist/watch.h"
 
 #include "train/train_impl.h"
 
@@ -124,6 +125,7 @@ static void between(void *user)
 {
     tt_tutti *u = user;
     tt_err err;
+    tt_beat(u->trainer->world, NULL);
     if (u->code == TT_OK) {
         keep(u, tt_gather_progress(&u->gather, &err), &err);
         keep(u, tt_reduce_progress(&u->reduce, &err), &err);

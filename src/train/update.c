@@ -45,10 +45,12 @@ void tt_update_shard(tt_trainer *t, double lr, double grad_scale)
     const tt_config *config = &t->print.config;
     const tt_adamw decayed = tt_adamw_step(config, lr, t->progress.updates, true, grad_scale);
     const tt_adamw plain = tt_adamw_step(config, lr, t->progress.updates, false, grad_scale);
+    tt_beat(t->world, "updating the weights");
     for (tt_window w = {.count = 0}; tt_optimizer_next(&t->optimizer, &w);) {
         for (int i = 0; i < t->segments; i++) {
             const tt_segment part = segment_in(&t->segment[i], &w);
             if (part.count > 0) {
+                tt_beat(t->world, NULL);
                 update_segment(t, &w, &part, part.decay ? &decayed : &plain);
             }
         }

@@ -35,6 +35,10 @@ START_TEST(test_taken)
         {"sync_every:step=2", {TT_FAULT_SYNC_EVERY, "", -1, 2}},
         {"enospc:rank=0,step=3", {TT_FAULT_ENOSPC, "", 0, 3}},
         {"nan_grad:step=3,rank=2", {TT_FAULT_NAN_GRAD, "", 2, 3}},
+        {"flip_weight:rank=1,step=2", {TT_FAULT_FLIP_WEIGHT, "", 1, 2}},
+        {"hang:rank=1,step=2", {TT_FAULT_HANG, "in_step", 1, 2}},
+        {"hang", {TT_FAULT_HANG, "in_step", -1, -1}},
+        {"hang=in_eval:step=2", {TT_FAULT_HANG, "in_eval", -1, 2}},
         {"crash_at=mid_save", {TT_FAULT_CRASH_AT, "mid_save", -1, -1}},
         {"crash_at=before_rename:rank=1,step=4", {TT_FAULT_CRASH_AT, "before_rename", 1, 4}}};
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
@@ -63,6 +67,10 @@ START_TEST(test_refused)
                                "nan_grad:host=1",
                                "nan_grad=1",
                                "flip_grad=1",
+                               "nan_grad,step=3",
+                               "flip_weight=1",
+                               "hang=",
+                               "hang=nowhere",
                                "crash_at",
                                "crash_at=",
                                "crash_at=nowhere",
@@ -124,7 +132,7 @@ static int crash_signal(const tt_fault *fault, const char *point, int rank, int6
     fflush(NULL);
     pid_t child = fork();
     if (child == 0) {
-        tt_fault_crash(fault, point, rank, step);
+        tt_fault_strike(fault, point, rank, step);
         _exit(0);
     }
     int status = 0;

@@ -1,7 +1,7 @@
 /* fault.h: faults on demand, so that tests can see the safety nets catch something.
  *
  * TUTTI_FAULT=<what>:rank=R,step=S   (crash_at=<point>:...). Both rank and step may be left out:
- * every rank, every step. Compiled in where TUTTI_FAULTS is defined (CONFIG=debug, asan, tsan,
+ * every rank, every step; without both there is no colon either. Compiled in where TUTTI_FAULTS is defined (CONFIG=debug, asan, tsan,
  * cov); elsewhere a set TUTTI_FAULT is refused, so that no run is ever quietly different. */
 #ifndef TUTTI_BASE_FAULT_H
 #define TUTTI_BASE_FAULT_H
@@ -20,15 +20,18 @@ typedef enum tt_fault_kind {
     TT_FAULT_CLIP_SCALED, /* clip_scaled: clipping sees the norm of the gradient as it was scaled by the
                              loss scale; all ranks */
     TT_FAULT_SYNC_EVERY, /* sync_every: every micro-batch is reduced, not the last alone; all ranks */
-    TT_FAULT_CRASH_AT,   /* crash_at=<point>: the rank dies by SIGKILL at a named point */
-    TT_FAULT_ENOSPC,     /* enospc: the next checkpoint write fails as if the disk were full */
+    TT_FAULT_FLIP_WEIGHT,   /* flip_weight: one bit of one weight is flipped after the update */
+    TT_FAULT_CRASH_AT,      /* crash_at=<point>: the rank dies by SIGKILL at a named point */
+    TT_FAULT_HANG,          /* hang=<point>: the rank does nothing any more; hang alone: in_step */
+    TT_FAULT_ENOSPC,        /* enospc: the next checkpoint write fails as if the disk were full */
     TT_FAULT_OPTIMIZER_FILE /* optimizer_file: the update's next transfer of memory.optimizer_file
                                fails */
 } tt_fault_kind;
 
 typedef struct tt_fault {
     tt_fault_kind kind;
-    char point[32]; /* for crash_at: before_save, mid_save, before_rename, after_rename, in_step */
+    char point[32]; /* of crash_at and hang: before_save, mid_save, before_rename, after_rename,
+                       in_step, in_eval */
     int64_t rank;   /* -1: every rank */
     int64_t step;   /* -1: every step */
 } tt_fault;
@@ -39,7 +42,8 @@ tt_code tt_fault_parse(const char *text, tt_fault *fault, tt_err *err);
 /* Is this fault due on this rank at this step? */
 bool tt_fault_due(const tt_fault *fault, tt_fault_kind kind, int rank, int64_t step);
 
-/* Dies by SIGKILL when crash_at=point is due. */
-void tt_fault_crash(const tt_fault *fault, const char *point, int rank, int64_t step);
+/* The named point has come: dies by SIGKILL when crash_at=point is due, waits for ever when hang=point
+ * is. */
+void tt_fault_strike(const tt_fault *fault, const char *point, int rank, int64_t step);
 
 #endif

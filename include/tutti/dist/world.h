@@ -26,6 +26,16 @@ typedef struct tt_wire {
     double counted;       /* tt_seconds() up to which `seconds` is complete, when none is open */
 } tt_wire;
 
+/* What the thread that computes says, and another reads (dist/watch.h). The texts are static. */
+typedef struct tt_pulse {
+    _Atomic int64_t beats; /* grows before anything else here changes */
+    const char *_Atomic doing;
+    const char *_Atomic waiting; /* for other ranks, in this call; NULL: for none */
+    const char *_Atomic left;    /* what a run that ends now leaves; NULL: nothing to say */
+} tt_pulse;
+
+typedef struct tt_watch tt_watch; /* dist/watch.h */
+
 typedef struct tt_world {
     int rank, size;             /* r, R */
     int local_rank, local_size; /* among the ranks of this node */
@@ -35,6 +45,8 @@ typedef struct tt_world {
     void *comm;                 /* MPI_Comm *, owned; NULL: not open; see dist/mpi_comm.h */
     int *counts;                /* [2 R] owned: counts and offsets of a gather */
     tt_wire wire;
+    tt_pulse pulse;
+    tt_watch *watch; /* owned; NULL: nobody watches */
 } tt_world;
 
 /* MPI_Init_thread(MULTIPLE); errors return instead of aborting. Less than FUNNELED is refused; with less
@@ -66,6 +78,7 @@ tt_code tt_agree_text(tt_world *world, const char *what, const char *text, tt_er
 tt_code tt_sum_i64(tt_world *world, int64_t *values, int count, tt_err *err);
 tt_code tt_sum_f64(tt_world *world, double *values, int count, tt_err *err);
 tt_code tt_max_f64(tt_world *world, double *values, int count, tt_err *err);
+tt_code tt_min_u64(tt_world *world, uint64_t *values, int count, tt_err *err);
 /* Wrapping: what digests of parts want. */
 tt_code tt_sum_u64(tt_world *world, uint64_t *values, int count, tt_err *err);
 tt_code tt_barrier(tt_world *world, tt_err *err);

@@ -1,0 +1,46 @@
+/* watch.h: no rank waits for ever. A rank that makes no progress is named, and the job ends.
+ *
+ * The thread that computes beats: it says what it is about to do, and the wrappers of MPI's collectives
+ * say when it waits for other ranks. A second thread of the rank, the watch, looks at the beats. When
+ * there has been none for `timeout` seconds it asks the watches of the other ranks, and finds one of
+ * these:
+ *
+ *   a rank is elsewhere, and has not beaten either     it is to blame, whatever it does
+ *   a rank does not answer                             it is stopped, or its node or link is gone
+ *   all ranks wait in MPI                              the network or the MPI library is stuck
+ *   a rank is elsewhere, and has beaten lately         it is slow: nobody is to blame, wait on
+ *
+ * In the first three cases one sentence says so, and the job ends with exit code 1 on all ranks.
+ *
+ * Invariants: a beat is a few stores, and watches send nothing while ranks beat. Time counts only while
+ * the watch itself runs: a process that was stopped and goes on has not been late. Questions come from
+ * few ranks: rank r waits longer for every binary digit of r, and a question from a lower rank is a
+ * reason to wait as long again.
+ *
+ * The world owns the watch. Reads world->pulse; next: dist/world.h. */
+#ifndef TUTTI_DIST_WATCH_H
+#define TUTTI_DIST_WATCH_H
+
+#include "tutti/base/log.h"
+#include "tutti/base/status.h"
+#include "tutti/dist/world.h"
+
+/* Progress. `doing` is what comes next, static text that ends "it is ..."; NULL: what it was. `world`
+ * may be NULL here and in the next three. Local. */
+void tt_beat(tt_world *world, const char *doing);
+/* From here on to tt_wait_end this rank waits for other ranks, in `call`, static text. Each is a beat. */
+void tt_wait_begin(tt_world *world, const char *call);
+void tt_wait_end(tt_world *world);
+/* What a run that ends here leaves: static text, the end of the sentence. */
+void tt_watch_left(tt_world *world, const char *left);
+
+/* Watches this rank's progress until the world is closed; 0 seconds: does not. A second call sets the
+ * timeout anew. Where MPI allows no second thread the watch cannot ask; it says so, and then a rank ends
+ * the job when it has itself not beaten, slow ranks or not. Collective. */
+tt_code tt_watch_open(tt_world *world, double timeout, tt_log *log, tt_err *err);
+/* For tt_world_close: the watch makes no call of MPI from here on, but looks on. Collective. */
+void tt_watch_quiet(tt_world *world);
+/* Ends and frees the watch. Local; after MPI_Finalize, because messages may be under way until then. */
+void tt_watch_close(tt_world *world);
+
+#endif
