@@ -263,12 +263,12 @@ tt_code tt_h5_open_shared(tt_world *world, const char *path, const char *name, t
         return rc;
     }
     hid_t list = access_list();
+    (*file)->world = together ? world : NULL;
+    tt_wait_begin((*file)->world, "H5Fopen"); /* and in H5Pset_fapl_mpio, which duplicates */
     if (together && list >= 0 && H5Pset_fapl_mpio(list, tt_world_comm(world), MPI_INFO_NULL) < 0) {
         drop(list);
         list = H5I_INVALID_HID;
     }
-    (*file)->world = together ? world : NULL;
-    tt_wait_begin((*file)->world, "H5Fopen");
     open_with(*file, path, H5F_ACC_RDWR, H5I_INVALID_HID, list, reason);
     tt_wait_end((*file)->world);
 

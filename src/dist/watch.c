@@ -27,11 +27,10 @@ enum { QUESTION = 1, ANSWER = 2 }; /* tags */
 enum { HOST = 64, WORDS = 48 };    /* room for texts that travel, terminators included */
 
 static const double period = 0.2; /* seconds between two looks */
-static const double longest =
-    1;                        /* that a look may count; more means that the process was stopped */
-static const double step = 2; /* seconds that a binary digit of the rank adds before it asks */
-static const double soon = 1; /* seconds, at least, before the same rank asks again */
-enum { LEAVE = 10 };          /* seconds that the end of the job may take */
+static const double longest = 1;  /* that a look may count; more: the process was stopped */
+static const double step = 2;     /* seconds that a binary digit of the rank adds before it asks */
+static const double soon = 1;     /* seconds, at least, before the same rank asks again */
+enum { LEAVE = 10, OPENING = 600 }; /* seconds that the end of the job may take, and its start */
 
 typedef enum state { SILENT, ELSEWHERE, WAITING } state;
 
@@ -138,6 +137,28 @@ static _Noreturn void end_job(const tt_watch *w, const char *sentence)
         MPI_Abort(w->comm, TT_EWORLD);
     }
     _exit(TT_EWORLD);
+}
+
+static void give_up(int signal)
+{
+    static const char words[] =
+        "tutti: MPI has not started for ten minutes: another rank has not come so far\n";
+    (void)signal;
+    const bool said = write(STDERR_FILENO, words, sizeof words - 1) > 0;
+    (void)said; /* or not: what counts is the exit code */
+    _exit(TT_EWORLD);
+}
+
+void tt_watch_opening(void)
+{
+    signal(SIGALRM, give_up);
+    alarm(OPENING);
+}
+
+void tt_watch_opened(void)
+{
+    alarm(0);
+    signal(SIGALRM, SIG_DFL);
 }
 
 /* --- what this rank says of itself ------------------------------------------------------------ */

@@ -171,6 +171,7 @@ tt_code tt_world_open(tt_world *world, int *argc, char ***argv, tt_err *err)
                      ended ? "closed" : "opened");
         goto out;
     }
+    tt_watch_opening();
     TT_TRY(tt_mpi_check(MPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &world->thread_level),
                         "MPI_Init_thread", err));
     TT_TRY(tt_mpi_check(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN),
@@ -199,6 +200,7 @@ tt_code tt_world_open(tt_world *world, int *argc, char ***argv, tt_err *err)
     world->comm = owned;
     world->counts = counts;
 out:
+    tt_watch_opened();
     /* After a failure MPI stays as it is: to finalize is collective, and the others may be waiting
      * elsewhere. The process ends with an exit code, and the launcher ends the rest. */
     if (rc != TT_OK) {

@@ -5,7 +5,7 @@
  * not is more sent, to find the bucket, the parameter and the ranks; every rank takes the same turns,
  * because each follows from numbers that were just made equal on all.
  *
- * Owns nothing. Reads the weights and the buckets; next: state.c, which saves what has been found equal. */
+ * Owns nothing. Reads weights and buckets; next: state.c, which saves what has been found equal. */
 #include <stdlib.h>
 
 #include "tutti/base/memory.h"

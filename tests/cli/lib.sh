@@ -73,6 +73,24 @@ trained() {
     verdict "$name" "$code"
 }
 
+# begin NAME RANKS KEY=VALUE...: a run with no end in sight, in the background; returns when it is under
+# way. $job is the runner's process, $work/NAME.pid.R that of rank R.
+begin() {
+    local name=$1 ranks=$2 tries=0
+    shift 2
+    # shellcheck disable=SC2016 # the inner shell's dollars
+    scripts/run.sh -n "$ranks" -t "$limit" bash -c 'echo $$ >"$0.${OMPI_COMM_WORLD_RANK:-0}"; exec "$@"' \
+        "$work/$name.pid" "$tutti" train "$work/tiny.yaml" "run.dir=$work/$name" run.steps=1000000 "$@" \
+        >"$work/out" 2>"$work/err" &
+    # shellcheck disable=SC2034 # for the scripts
+    job=$!
+    until [[ $(metric "$name" loss 2>/dev/null | wc -l) -ge 3 ]] || ((++tries > 300)); do
+        sleep 0.1
+    done
+}
+
+verify() { "$tutti" checkpoint verify "$1" >/dev/null; }
+
 # A small corpus in $work/text, token files of it, and $work/tiny.yaml: a model that trains in no time.
 # tokens.h5 is one stream; short.h5 is so small that an epoch ends within six steps; documents.h5 has
 # documents of many lengths.

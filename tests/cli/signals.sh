@@ -5,22 +5,6 @@ source "$(dirname "$0")/lib.sh"
 prepare
 unset OMPI_MCA_odls_base_sigkill_timeout # what mpirun does with signals is what is tested
 
-# begin NAME RANKS: a run with no end in sight, in the background; returns when it is under way. $job
-# is the runner's process, $work/NAME.pid.R that of rank R.
-begin() {
-    # shellcheck disable=SC2016 # the inner shell's dollars
-    scripts/run.sh -n "$2" -t "$limit" bash -c 'echo $$ >"$0.${OMPI_COMM_WORLD_RANK:-0}"; exec "$@"' \
-        "$work/$1.pid" "$tutti" train "$work/tiny.yaml" "run.dir=$work/$1" run.steps=1000000 \
-        >"$work/out" 2>"$work/err" &
-    job=$!
-    local tries=0
-    until [[ $(metric "$1" loss 2>/dev/null | wc -l) -ge 3 ]] || ((++tries > 300)); do
-        sleep 0.1
-    done
-}
-
-verify() { "$tutti" checkpoint verify "$1" >/dev/null; }
-
 # ended NAME RANKS WHO: waits; the run has ended as it should, and goes on.
 ended() {
     code=0

@@ -1,8 +1,9 @@
 /* fault.h: faults on demand, so that tests can see the safety nets catch something.
  *
- * TUTTI_FAULT=<what>:rank=R,step=S   (crash_at=<point>:...). Both rank and step may be left out:
- * every rank, every step; without both there is no colon either. Compiled in where TUTTI_FAULTS is defined (CONFIG=debug, asan, tsan,
- * cov); elsewhere a set TUTTI_FAULT is refused, so that no run is ever quietly different. */
+ * TUTTI_FAULT=<what>:rank=R,step=S   (crash_at=<point>:...). Both rank and step may be left out: every
+ * rank, every step; without both there is no colon either. Compiled in where TUTTI_FAULTS is defined
+ * (CONFIG=debug, asan, tsan, cov); elsewhere a set TUTTI_FAULT is refused, so that no run is ever
+ * quietly different. */
 #ifndef TUTTI_BASE_FAULT_H
 #define TUTTI_BASE_FAULT_H
 

@@ -28,7 +28,7 @@
 /* Progress. `doing` is what comes next, static text that ends "it is ..."; NULL: what it was. `world`
  * may be NULL here and in the next three. Local. */
 void tt_beat(tt_world *world, const char *doing);
-/* From here on to tt_wait_end this rank waits for other ranks, in `call`, static text. Each is a beat. */
+/* From here on to tt_wait_end this rank waits for others, in `call`, static text. Each is a beat. */
 void tt_wait_begin(tt_world *world, const char *call);
 void tt_wait_end(tt_world *world);
 /* What a run that ends here leaves: static text, the end of the sentence. */
@@ -38,6 +38,10 @@ void tt_watch_left(tt_world *world, const char *left);
  * timeout anew. Where MPI allows no second thread the watch cannot ask; it says so, and then a rank ends
  * the job when it has itself not beaten, slow ranks or not. Collective. */
 tt_code tt_watch_open(tt_world *world, double timeout, tt_log *log, tt_err *err);
+/* For tt_world_open, which waits for all ranks while nobody can be asked yet: after ten minutes between
+ * the two the process says so and ends. Local. */
+void tt_watch_opening(void);
+void tt_watch_opened(void);
 /* For tt_world_close: the watch makes no call of MPI from here on, but looks on. Collective. */
 void tt_watch_quiet(tt_world *world);
 /* Ends and frees the watch. Local; after MPI_Finalize, because messages may be under way until then. */
