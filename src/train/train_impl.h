@@ -59,10 +59,6 @@ void tt_numerics_close(tt_trainer *t);
 /* Names the last of these parameters over all ranks in the record. Collective. */
 tt_code tt_tally_name(tt_trainer *t, int mine, tt_record *record, tt_err *err);
 
-/* TT_EWORLD on all ranks when they hold different weights after step number progress.step, naming the
- * ranks that differ from the majority, the first bucket and the parameter in it. Collective. */
-tt_code tt_verify(tt_trainer *t, tt_err *err);
-
 /* Every accumulator that outlasts a pass becomes 0; what was lost is not forgotten. */
 void tt_gradient_clear(tt_trainer *t);
 

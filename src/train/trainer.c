@@ -26,6 +26,7 @@
 #include "tutti/train/signals.h"
 #include "tutti/train/state.h"
 #include "tutti/train/step.h"
+#include "tutti/train/verify.h"
 
 #include "train/train_impl.h"
 

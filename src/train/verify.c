@@ -1,4 +1,4 @@
-/* verify.c: do all ranks hold the same weights? See tt_verify in train_impl.h.
+/* verify.c: do all ranks hold the same weights? See verify.h.
  *
  * Each rank sums a digest of its weights, bucket by bucket, and one small reduction tells whether all
  * are equal: min(d) and min(~d) = ~max(d) are each other's complement exactly then. Only when they are
@@ -6,6 +6,8 @@
  * because each follows from numbers that were just made equal on all.
  *
  * Owns nothing. Reads weights and buckets; next: state.c, which saves what has been found equal. */
+#include "tutti/train/verify.h"
+
 #include <stdlib.h>
 
 #include "tutti/base/memory.h"

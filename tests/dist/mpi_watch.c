@@ -80,20 +80,39 @@ START_TEST(a_slow_rank_is_left_alone)
 }
 END_TEST
 
-/* The same, but that the ranks wait in turn: some have waited long when others come. */
+/* Ranks come one after another, each in less than the timeout; the first waits longer than that. */
 START_TEST(late_ranks_are_left_alone)
 {
     tt_err err;
     ck_assert(watch(1));
-    for (int r = 0; r < W->size; r++) {
-        if (r == W->rank) {
-            for (int i = 0; i < 4; i++) {
-                nap(0.2);
-                tt_beat(W, "working");
-            }
-        }
-        ck_assert(tt_all(tt_barrier(W, &err) == TT_OK));
+    for (int i = 0; i < 3 * W->rank; i++) {
+        tt_beat(W, "coming");
+        nap(0.2);
     }
+    ck_assert(tt_all(tt_barrier(W, &err) == TT_OK));
+}
+END_TEST
+
+/* All ranks are stopped for longer than the timeout, as a scheduler does that needs the node, and go on:
+ * of the time without a beat little was theirs. */
+START_TEST(a_stopped_job_goes_on)
+{
+    tt_err err;
+    char command[128];
+    if (W->size > 2) {
+        return;
+    }
+    snprintf(command, sizeof command,
+             "(sleep 0.2; kill -STOP %d; sleep 2.5; kill -CONT %d) >/dev/null 2>&1 &",
+             (int)getpid(), (int)getpid());
+    ck_assert(watch(2));
+    ck_assert(tt_all(system(command) == 0));
+    tt_beat(W, "working");
+    const double start = tt_seconds();
+    while (tt_seconds() < start + 3.2) {
+        nap(start + 3.2 - tt_seconds());
+    }
+    ck_assert(tt_all(tt_barrier(W, &err) == TT_OK));
 }
 END_TEST
 
@@ -137,6 +156,7 @@ static Suite *make_suite(void)
     tcase_add_test(tests, zero_is_off);
     tcase_add_test(tests, a_slow_rank_is_left_alone);
     tcase_add_test(tests, late_ranks_are_left_alone);
+    tcase_add_test(tests, a_stopped_job_goes_on);
     tcase_add_test(tests, questions_and_collectives_at_once);
     suite_add_tcase(suite, tests);
     return suite;
