@@ -8,6 +8,7 @@
 #include "tutti/base/memory.h"
 #include "tutti/base/narrow.h"
 #include "tutti/data/batch.h"
+#include "tutti/dist/watch.h"
 #include "tutti/train/evaluate.h"
 #include "tutti/train/infer.h"
 
@@ -104,6 +105,7 @@ int tt_cmd_eval(int argc, char **argv)
     if (tt_world_open(&world, &argc, &argv, &err) != TT_OK) {
         return tt_cli_end(NULL, err.code, &err);
     }
+    tt_watch_opening();
     rc = tt_flags_take(&argc, argv, flag, 2, &help, &err);
     if (rc == TT_OK && !help && argc < 2) {
         rc = tt_fail(&err, TT_EUSER, "tutti eval needs a checkpoint; see tutti eval --help");

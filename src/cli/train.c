@@ -5,6 +5,7 @@
 #include "tutti/base/log.h"
 #include "tutti/base/options.h"
 #include "tutti/train/advice.h"
+#include "tutti/dist/watch.h"
 #include "tutti/train/signals.h"
 #include "tutti/train/trainer.h"
 
@@ -31,6 +32,7 @@ int tt_cmd_train(int argc, char **argv)
     if (tt_world_open(&world, &argc, &argv, &err) != TT_OK) {
         return tt_cli_end(NULL, err.code, &err);
     }
+    tt_watch_opening();
     tt_log log = tt_log_open(world.rank);
     rc = tt_flags_take(&argc, argv, NULL, 0, &help, &err);
     if (rc == TT_OK && help) {

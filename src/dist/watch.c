@@ -142,7 +142,7 @@ static _Noreturn void end_job(const tt_watch *w, const char *sentence)
 static void give_up(int signal)
 {
     static const char words[] =
-        "tutti: MPI has not started for ten minutes: another rank has not come so far\n";
+        "tutti: the ranks have not come together for ten minutes: one of them is not here yet\n";
     (void)signal;
     const bool said = write(STDERR_FILENO, words, sizeof words - 1) > 0;
     (void)said; /* or not: what counts is the exit code */
@@ -513,6 +513,7 @@ tt_code tt_watch_open(tt_world *world, double timeout, tt_log *log, tt_err *err)
     tt_code rc = TT_OK;
     tt_watch *w = NULL;
     double most = timeout; /* a rank that does not judge still answers those that do */
+    tt_watch_opening();
     tt_beat(world, "starting");
     TT_TRY(tt_max_f64(world, &most, 1, err));
     if (world->watch == NULL && most > 0) {
@@ -538,6 +539,7 @@ tt_code tt_watch_open(tt_world *world, double timeout, tt_log *log, tt_err *err)
                 "is only slow");
     }
 out:
+    tt_watch_opened();
     return rc;
 }
 

@@ -111,9 +111,10 @@ tt_code tt_infer_open(tt_infer *infer, tt_world *world, const char *checkpoint, 
     memset(infer, 0, sizeof *infer);
     infer->B = B;
     TT_TRY(tt_agree(world, read_config(infer, checkpoint, overrides, override, &config, err), err));
-    if (world != NULL && world->size > 1) {
+    if (world != NULL) {
         tt_log log = tt_log_open(world->rank);
-        TT_TRY(tt_watch_open(world, (double)config.dist.timeout, &log, err));
+        const double timeout = world->size > 1 ? (double)config.dist.timeout : 0;
+        TT_TRY(tt_watch_open(world, timeout, &log, err));
     }
     const int threads = tt_threads_choose(&config, tt_world_threads(world));
     tt_threads_set(threads);

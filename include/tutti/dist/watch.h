@@ -38,8 +38,9 @@ void tt_watch_left(tt_world *world, const char *left);
  * timeout anew. Where MPI allows no second thread the watch cannot ask; it says so, and then a rank ends
  * the job when it has itself not beaten, slow ranks or not. Collective. */
 tt_code tt_watch_open(tt_world *world, double timeout, tt_log *log, tt_err *err);
-/* For tt_world_open, which waits for all ranks while nobody can be asked yet: after ten minutes between
- * the two the process says so and ends. Local. */
+/* While a program starts, ranks wait for each other and nobody can be asked: after ten minutes between
+ * the two the process says so and ends. tt_world_open does both; a program that will open a watch begins
+ * again after it, and tt_watch_open is the end. Local. */
 void tt_watch_opening(void);
 void tt_watch_opened(void);
 /* For tt_world_close: the watch makes no call of MPI from here on, but looks on. Collective. */

@@ -7,8 +7,8 @@
 #include "tutti/train/trainer.h"
 
 /* TT_EWORLD on all ranks when they do not, after step number progress.step: names the ranks that differ
- * from the majority (without one, all), the first bucket that differs and the parameter in it. Collective;
- * counted in world->wire: one call of 16 bytes when all is well. */
+ * from the majority (without one, all), the first bucket that differs and the parameter in it.
+ * Collective; counted in world->wire: one call of 16 bytes when all is well. */
 tt_code tt_verify(tt_trainer *trainer, tt_err *err);
 
 #endif
