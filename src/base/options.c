@@ -201,6 +201,10 @@ const tt_option tt_options[] = {
         dist, overlap, "auto", "auto|true|false", TT_LAYOUT,
         "reductions and gathers go on while layers are computed; auto = where that hides more than "
         "it costs, as measured at the start"),
+    CHOICE(
+        dist, progress_thread, "auto", "auto|true|false", TT_LAYOUT,
+        "a thread calls MPI while something is under way, as data moves in its calls alone; auto = "
+        "where ranks are on several machines, or a processor is free"),
     INT(dist, timeout, "600", 0, MANY, TT_FREE,
         "seconds without progress after which a rank is named and the job ends; 0 = never"),
     INT(dist, verify_every, "100", 0, NO_END, TT_FREE,

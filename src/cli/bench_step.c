@@ -12,11 +12,12 @@
 
 /* Values of every measured step, and of the peak beside it. */
 typedef struct tt_step_rounds {
-    double *ms, *tokens_per_s, *mfu, *comm_ms, *rss_mb, *peak; /* [repeat] in `memory` */
-    double *memory;                                            /* owned */
+    double *ms, *tokens_per_s, *mfu, *comm_ms, *exposed_ms, *rss_mb,
+        *peak;      /* [repeat] in `memory` */
+    double *memory; /* owned */
 } tt_step_rounds;
 
-enum { VALUES = 6 };
+enum { VALUES = 7 };
 
 static tt_code rounds_open(tt_step_rounds *r, int64_t n, tt_err *err)
 {
@@ -24,7 +25,8 @@ static tt_code rounds_open(tt_step_rounds *r, int64_t n, tt_err *err)
     if (!at) {
         return err->code;
     }
-    *r = (tt_step_rounds){at, at + n, at + 2 * n, at + 3 * n, at + 4 * n, at + 5 * n, at};
+    *r = (tt_step_rounds){at,         at + n,     at + 2 * n, at + 3 * n,
+                          at + 4 * n, at + 5 * n, at + 6 * n, at};
     return TT_OK;
 }
 
@@ -53,11 +55,11 @@ static tt_code measure(tt_trainer *t, int64_t n, tt_step_rounds *r, tt_times *ti
     *times = (tt_times){.depth = 0};
     TT_TRY(measure_peak(t, untimed, &after, err));
     for (int64_t i = 0; i < n; i++) {
-        const tt_wire wire = t->world->wire;
+        const tt_wire wire = tt_world_wire(t->world);
         const double start = tt_seconds();
         TT_TRY(tt_step(t, &request, &record, err));
         cost->seconds += tt_seconds() - start;
-        cost->wire += t->world->wire.seconds - wire.seconds;
+        cost->wire += tt_world_wire(t->world).exposed - wire.exposed;
         cost->wire_calls += t->world->wire.calls - wire.calls;
         cost->data += record.data_ms / 1e3;
         before = after;
@@ -67,6 +69,7 @@ static tt_code measure(tt_trainer *t, int64_t n, tt_step_rounds *r, tt_times *ti
         r->tokens_per_s[i] = record.tokens_per_s;
         r->mfu[i] = t->print.plan.flops_per_step / (record.step_ms / 1e3) / r->peak[i];
         r->comm_ms[i] = record.comm_ms;
+        r->exposed_ms[i] = record.comm_exposed_ms;
         r->rss_mb[i] = record.rss_mb;
     }
     cost->steps = n;
@@ -112,11 +115,11 @@ tt_code tt_bench_step(tt_bench *bench, tt_err *err)
     tt_text_add(&bench->out,
                 bench->json
                     ? "{\"step_ms\": %.2f, \"tokens_per_s\": %.1f, \"mfu\": %.4f, "
-                      "\"comm_ms\": %.2f, \"rss_mb\": %.1f, "
-                    : "step %.1f ms, %.1f tokens/s, mfu %.3f, communication %.1f ms, resident "
-                      "%.0f MiB a rank (medians)\n",
+                      "\"comm_ms\": %.2f, \"comm_exposed_ms\": %.2f, \"rss_mb\": %.1f, "
+                    : "step %.1f ms, %.1f tokens/s, mfu %.3f, communication %.1f ms of which %.1f "
+                      "exposed, resident %.0f MiB a rank (medians)\n",
                 tt_median(r.ms, n), tt_median(r.tokens_per_s, n), tt_median(r.mfu, n),
-                tt_median(r.comm_ms, n), tt_median(r.rss_mb, n));
+                tt_median(r.comm_ms, n), tt_median(r.exposed_ms, n), tt_median(r.rss_mb, n));
     tt_text_add(&bench->out,
                 bench->json ? "\"peak_gflops\": %.1f, \"ranks\": %d, \"threads\": %d, "
                               "\"tokens_per_step\": %lld, \"planned_mb\": %.1f, \"isa\": \"%s\", "

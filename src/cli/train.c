@@ -4,8 +4,8 @@
 
 #include "tutti/base/log.h"
 #include "tutti/base/options.h"
-#include "tutti/train/advice.h"
 #include "tutti/dist/watch.h"
+#include "tutti/train/advice.h"
 #include "tutti/train/signals.h"
 #include "tutti/train/trainer.h"
 

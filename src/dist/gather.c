@@ -87,10 +87,13 @@ static tt_code exchange(tt_gather *g, int b, int i, tt_err *err)
     const int *counts = tt_spread_counts(g->spread, b, i);
     const int *offsets = tt_spread_offsets(g->spread, b, i);
     unsigned char *at = held_at(g, b, bucket_of(g, b).first);
-    if (!s->overlap) {
-        return tt_mpi_check(
+    if (!s->overlap && s->node->lanes == 1) {
+        tt_wait_begin(s->node->world, "MPI_Allgatherv");
+        const tt_code rc = tt_mpi_check(
             MPI_Allgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, at, counts, offsets, type, lane),
             "MPI_Allgatherv", err);
+        tt_wait_end(s->node->world);
+        return rc;
     }
     return tt_mpi_check(MPI_Iallgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, at, counts, offsets,
                                         type, lane, requests_of(g, b) + i),

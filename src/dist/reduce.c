@@ -222,13 +222,17 @@ static void sum_node(const tt_reduce *r, int b, tt_range range, void *to, bool a
 
 /* ---- from ready to summed and sent ---- */
 
-static tt_code send_all(tt_reduce *r, void *data, int64_t count, MPI_Comm lane,
-                        MPI_Request *request, tt_err *err)
+static tt_code send_all(tt_reduce *r, int b, void *data, int64_t count, MPI_Comm lane, tt_err *err)
 {
+    MPI_Request *request = requests_of(r, b);
     const MPI_Datatype type = r->spec.fixed ? MPI_INT64_T : MPI_FLOAT;
-    if (!r->spec.overlap) {
-        return tt_mpi_check(MPI_Allreduce(MPI_IN_PLACE, data, tt_int(count), type, MPI_SUM, lane),
-                            "MPI_Allreduce", err);
+    if (r->blocks[b]) {
+        tt_wait_begin(r->spec.node->world, "MPI_Allreduce");
+        const tt_code rc =
+            tt_mpi_check(MPI_Allreduce(MPI_IN_PLACE, data, tt_int(count), type, MPI_SUM, lane),
+                         "MPI_Allreduce", err);
+        tt_wait_end(r->spec.node->world);
+        return rc;
     }
     return tt_mpi_check(
         MPI_Iallreduce(MPI_IN_PLACE, data, tt_int(count), type, MPI_SUM, lane, request),
@@ -252,8 +256,8 @@ static tt_code start_all(tt_reduce *r, int b, tt_err *err)
     if (node->count == 1 || node->rank >= full_lanes(node)) {
         return TT_OK;
     }
-    return send_all(r, mine, share.end - share.first,
-                    tt_node_lane(node, TT_LANE_REDUCE, node->rank), requests_of(r, b), err);
+    return send_all(r, b, mine, share.end - share.first,
+                    tt_node_lane(node, TT_LANE_REDUCE, node->rank), err);
 }
 
 /* Where this rank's share of bucket b goes on to the lanes from. */
@@ -458,10 +462,12 @@ tt_code tt_reduce_open(tt_reduce *r, const tt_reduce_spec *spec, tt_err *err)
     const int buckets = spec->buckets->count;
     *r = (tt_reduce){.spec = *spec, .ready = -1, .summed = -1, .arrived = -1, .done = -1};
     r->spread = tt_alloc(1, sizeof *r->spread, err);
+    r->blocks = tt_alloc(buckets, sizeof *r->blocks, err);
     r->told = tt_alloc(buckets, sizeof *r->told, err);
     r->from = tt_alloc(tt_max(spec->node->size, spec->node->count), sizeof *r->from, err);
-    rc = r->spread && r->told && r->from ? tt_spread_make(r->spread, spec->node, spec->buckets, err)
-                                         : err->code;
+    rc = r->spread && r->blocks && r->told && r->from
+             ? tt_spread_make(r->spread, spec->node, spec->buckets, err)
+             : err->code;
     const int64_t requests = rc == TT_OK ? tt_mul(tt_max(buckets, AHEAD), requests_a_bucket(r)) : 0;
     if (rc == TT_OK) {
         r->requests = tt_alloc(requests, sizeof(MPI_Request), err);
@@ -469,6 +475,9 @@ tt_code tt_reduce_open(tt_reduce *r, const tt_reduce_spec *spec, tt_err *err)
     }
     TT_TRY(tt_agree(spec->node->world, rc, err));
     const stage_sizes sizes = sizes_of(spec->node, r->spread, spec->buckets);
+    for (int b = 0; b < buckets; b++) {
+        r->blocks[b] = !spec->overlap && tt_reduce_may_block(r);
+    }
     r->sent = sizes.sent;
     r->received = sizes.received;
     for (int64_t i = 0; i < requests; i++) {
@@ -489,10 +498,17 @@ void tt_reduce_close(tt_reduce *r)
         tt_spread_free(r->spread);
     }
     free(r->spread);
+    free(r->blocks);
     free(r->told);
     free(r->from);
     free(r->requests);
     *r = (tt_reduce){.told = NULL};
+}
+
+bool tt_reduce_may_block(const tt_reduce *r)
+{
+    const tt_node *node = r->spec.node;
+    return !r->spec.scatter && node->lanes == 1 && node->count > 1;
 }
 
 void tt_reduce_begin(tt_reduce *r, bool add)

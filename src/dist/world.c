@@ -19,6 +19,7 @@
 #include "tutti/base/memory.h"
 #include "tutti/base/narrow.h"
 #include "tutti/base/threads.h"
+#include "tutti/dist/poke.h"
 
 tt_code tt_mpi_check(int result, const char *call, tt_err *err)
 {
@@ -42,6 +43,7 @@ void tt_wire_launch(tt_world *world, size_t bytes)
     world->wire.bytes += tt_count(bytes);
     tt_wire *wire = &world->wire;
     if (wire->open++ == 0) {
+        tt_poke_set(world, true);
         wire->since = tt_seconds();
         if (wire->depth > 0) { /* between two that were under way it did nothing else either */
             wire->seconds += wire->since - fmax(wire->entered, wire->counted);
@@ -55,6 +57,7 @@ void tt_wire_land(tt_world *world)
     tt_wire *wire = &world->wire;
     if (!tt_alone(world) && --wire->open == 0) {
         const double now = tt_seconds();
+        tt_poke_set(world, false);
         wire->seconds += now - wire->since;
         wire->counted = now;
     }

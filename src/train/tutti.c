@@ -6,6 +6,8 @@
 
 #include "tutti/base/memory.h"
 #include "tutti/base/narrow.h"
+#include "tutti/dist/poke.h"
+#include "tutti/dist/trial.h"
 #include "tutti/dist/watch.h"
 
 #include "train/train_impl.h"
@@ -147,6 +149,36 @@ static void carry_gradients(void *user)
     keep(u, tt_reduce_progress(&u->reduce, &err), &err);
 }
 
+/* Where a thread that calls MPI is worth its time: data crosses a network, or a processor is free. */
+static bool wants_poke(const tt_trainer *t)
+{
+    const char *choice = t->print.config.dist.progress_thread;
+    const bool helps = t->world->nodes > 1 || t->ctx.threads < tt_world_threads(t->world);
+    return strcmp(choice, "true") == 0 || (strcmp(choice, "auto") == 0 && helps);
+}
+
+static tt_code open_poke(tt_tutti *u, tt_err *err)
+{
+    tt_code rc = TT_OK;
+    const tt_trainer *t = u->trainer;
+    int64_t wanted = wants_poke(t) && u->node.count > 1;
+    TT_TRY(tt_sum_i64(t->world, &wanted, 1, err)); /* all or none, as opening is collective */
+    if (wanted < t->world->size || t->world->poke != NULL) {
+        goto out;
+    }
+    if (!tt_world_threaded(t->world)) {
+        if (strcmp(t->print.config.dist.progress_thread, "true") == 0) {
+            tt_warn(t->log, "dist.progress_thread: this MPI library allows no threads "
+                            "(MPI_THREAD_MULTIPLE); reductions go on between layers alone");
+        }
+        goto out;
+    }
+    TT_TRY(tt_poke_open(t->world, err));
+    u->pokes = t->world->poke != NULL;
+out:
+    return rc;
+}
+
 /* ---- what callers see ---- */
 
 tt_code tt_tutti_open(tt_tutti *u, tt_trainer *t, tt_err *err)
@@ -185,12 +217,44 @@ tt_code tt_tutti_open(tt_tutti *u, tt_trainer *t, tt_err *err)
     TT_TRY(tt_agree(t->world, u->visit != NULL ? TT_OK : err->code, err));
     TT_TRY(tt_reduce_open(&u->reduce, &reduce, err));
     TT_TRY(tt_gather_open(&u->gather, &gather, err));
+    TT_TRY(open_poke(u, err));
+out:
+    return rc;
+}
+
+tt_code tt_tutti_try(tt_tutti *u, double rank_flops, tt_err *err)
+{
+    tt_code rc = TT_OK;
+    const tt_trainer *t = u->trainer;
+    const tt_split *split = &t->print.split;
+    const bool open = strcmp(t->print.config.dist.overlap, "auto") == 0;
+    tt_trial trial;
+    if (!open || !tt_reduce_may_block(&u->reduce) || rank_flops <= 0) {
+        goto out;
+    }
+    /* Four FLOPs an element and token go backward, where matmuls are most of it. */
+    const double tokens = (double)split->micro * (double)t->print.shape.T;
+    TT_TRY(tt_reduce_try(&u->reduce, 4 * tokens / rank_flops, &trial, err));
+    u->gather.spec.overlap =
+        trial.early.elements > 0 && trial.early.overlap <= trial.early.blocking;
+    if (trial.early.elements > 0) {
+        tt_info(t->log,
+                "dist.overlap: %d of %d buckets are reduced while layers are computed; one of %.1f "
+                "MB holds a rank up %.2f ms, and %.2f ms in a blocking call",
+                t->print.buckets.count - trial.blocks, t->print.buckets.count,
+                1e-6 * (double)tt_bytes(trial.early.elements, t->print.grad_bytes),
+                1e3 * trial.early.overlap, 1e3 * trial.early.blocking);
+    }
 out:
     return rc;
 }
 
 void tt_tutti_close(tt_tutti *u)
 {
+    if (u->pokes) {
+        tt_poke_close(u->trainer->world);
+        u->pokes = false;
+    }
     if (u->gather.place != NULL) {
         tt_gather_close(&u->gather);
     }

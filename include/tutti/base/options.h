@@ -79,6 +79,7 @@ typedef struct tt_config {
         char node_shared[TT_NAME];                /* auto | true | false */
         int64_t node_ranks;                       /* that share; 0: all of a machine */
         char overlap[TT_NAME];                    /* auto | true | false */
+        char progress_thread[TT_NAME];            /* auto | true | false */
     } dist;
     struct {
         char dir[TT_PATH];

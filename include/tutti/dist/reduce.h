@@ -54,12 +54,13 @@ typedef struct tt_reduce {
     int ready, summed, arrived, done; /* buckets above it are; they go from the end */
     bool add;                         /* to what `piece` holds */
     uint64_t epoch;                   /* number of this reduction */
-    uint64_t *told;                   /* [buckets] epoch in which it was last ready here; owned */
-    struct tt_spread *spread;         /* owned */
-    void **from;                      /* [n] owned: what a sum reads */
-    tt_flags flags;                   /* [2 buckets]: ready, read */
-    void *requests;                   /* MPI's, owned: [buckets][lanes this rank stands for] */
-    int64_t sent, received;           /* elements of a bucket's part of staging */
+    bool *blocks;             /* [buckets] by MPI's blocking call, where there is one; owned */
+    uint64_t *told;           /* [buckets] epoch in which it was last ready here; owned */
+    struct tt_spread *spread; /* owned */
+    void **from;              /* [n] owned: what a sum reads */
+    tt_flags flags;           /* [2 buckets]: ready, read */
+    void *requests;           /* MPI's, owned: [buckets][lanes this rank stands for] */
+    int64_t sent, received;   /* elements of a bucket's part of staging */
     tt_code code;
     tt_err err;
 } tt_reduce;
@@ -71,6 +72,9 @@ tt_code tt_reduce_staging(size_t *bytes, const tt_node *node, const tt_buckets *
 /* Collective. */
 tt_code tt_reduce_open(tt_reduce *reduce, const tt_reduce_spec *spec, tt_err *err);
 void tt_reduce_close(tt_reduce *reduce);
+
+/* Can a bucket be reduced by MPI's blocking call? Not in pieces, nor where ranks share memory. */
+bool tt_reduce_may_block(const tt_reduce *reduce);
 
 /* A reduction begins. add: its sums are added to those that `piece` holds. Local. */
 void tt_reduce_begin(tt_reduce *reduce, bool add);

@@ -41,6 +41,7 @@ typedef struct tt_world {
     int local_rank, local_size; /* among the ranks of this node */
     int mask_size;              /* ranks of this node that may run on just this rank's processors */
     int node, nodes;            /* this rank's node, numbered by their lowest ranks; how many */
+    struct tt_poke *poke;       /* owned: dist/poke.h; NULL: none */
     int thread_level;           /* MPI_THREAD_..., what this MPI allows */
     void *comm;                 /* MPI_Comm *, owned; NULL: not open; see dist/mpi_comm.h */
     int *counts;                /* [2 R] owned: counts and offsets of a gather */

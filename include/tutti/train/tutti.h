@@ -38,6 +38,7 @@ typedef struct tt_tutti {
     tt_pass_kind kind;
     int *visit; /* [visits] groups of weights in the order of a training pass, owned */
     int visits, at;
+    bool pokes;                        /* it has opened the world's poke (dist/poke.h) */
     bool poison_nan, poison_inf, flip; /* faults due in this pass (train/inject.c) */
     tt_code code;
     tt_err err;
@@ -47,6 +48,10 @@ typedef struct tt_tutti {
 tt_code tt_tutti_open(tt_tutti *tutti, struct tt_trainer *trainer, tt_err *err);
 /* The node is left open: it is closed by whoever opened it, after memory. */
 void tt_tutti_close(tt_tutti *tutti);
+
+/* Chooses how each bucket is reduced (dist/trial.h), where dist.overlap leaves it open; all gradients are
+ * zeros. rank_flops: FLOP/s of this rank. Collective. */
+tt_code tt_tutti_try(tt_tutti *tutti, double rank_flops, tt_err *err);
 
 /* A pass begins. add: its gradient is added to what earlier passes of the step have sent. */
 void tt_tutti_begin(tt_tutti *tutti, tt_pass_kind kind, bool add);
