@@ -12,12 +12,12 @@
 
 /* Values of every measured step, and of the peak beside it. */
 typedef struct tt_step_rounds {
-    double *ms, *tokens_per_s, *mfu, *comm_ms, *exposed_ms, *rss_mb,
+    double *ms, *tokens_per_s, *mfu, *comm_ms, *exposed_ms, *imbalance_ms, *rss_mb,
         *peak;      /* [repeat] in `memory` */
     double *memory; /* owned */
 } tt_step_rounds;
 
-enum { VALUES = 7 };
+enum { VALUES = 8 };
 
 static tt_code rounds_open(tt_step_rounds *r, int64_t n, tt_err *err)
 {
@@ -25,8 +25,8 @@ static tt_code rounds_open(tt_step_rounds *r, int64_t n, tt_err *err)
     if (!at) {
         return err->code;
     }
-    *r = (tt_step_rounds){at,         at + n,     at + 2 * n, at + 3 * n,
-                          at + 4 * n, at + 5 * n, at + 6 * n, at};
+    *r = (tt_step_rounds){at,         at + n,     at + 2 * n, at + 3 * n, at + 4 * n,
+                          at + 5 * n, at + 6 * n, at + 7 * n, at};
     return TT_OK;
 }
 
@@ -70,6 +70,7 @@ static tt_code measure(tt_trainer *t, int64_t n, tt_step_rounds *r, tt_times *ti
         r->mfu[i] = t->print.plan.flops_per_step / (record.step_ms / 1e3) / r->peak[i];
         r->comm_ms[i] = record.comm_ms;
         r->exposed_ms[i] = record.comm_exposed_ms;
+        r->imbalance_ms[i] = record.imbalance_ms;
         r->rss_mb[i] = record.rss_mb;
     }
     cost->steps = n;
@@ -115,11 +116,13 @@ tt_code tt_bench_step(tt_bench *bench, tt_err *err)
     tt_text_add(&bench->out,
                 bench->json
                     ? "{\"step_ms\": %.2f, \"tokens_per_s\": %.1f, \"mfu\": %.4f, "
-                      "\"comm_ms\": %.2f, \"comm_exposed_ms\": %.2f, \"rss_mb\": %.1f, "
+                      "\"comm_ms\": %.2f, \"comm_exposed_ms\": %.2f, \"imbalance_ms\": %.2f, "
+                      "\"rss_mb\": %.1f, "
                     : "step %.1f ms, %.1f tokens/s, mfu %.3f, communication %.1f ms of which %.1f "
-                      "exposed, resident %.0f MiB a rank (medians)\n",
+                      "exposed, imbalance %.1f ms, resident %.0f MiB a rank (medians)\n",
                 tt_median(r.ms, n), tt_median(r.tokens_per_s, n), tt_median(r.mfu, n),
-                tt_median(r.comm_ms, n), tt_median(r.exposed_ms, n), tt_median(r.rss_mb, n));
+                tt_median(r.comm_ms, n), tt_median(r.exposed_ms, n), tt_median(r.imbalance_ms, n),
+                tt_median(r.rss_mb, n));
     tt_text_add(&bench->out,
                 bench->json ? "\"peak_gflops\": %.1f, \"ranks\": %d, \"threads\": %d, "
                               "\"tokens_per_step\": %lld, \"planned_mb\": %.1f, \"isa\": \"%s\", "

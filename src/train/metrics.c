@@ -285,10 +285,12 @@ tt_code tt_metrics_step(tt_metrics *metrics, const tt_trainer *t, const tt_recor
     }
     tt_text_add(&line,
                 "\"step_ms\": %.3f, \"tokens_per_s\": %.1f, \"mfu\": %.4f, \"comm_ms\": %.3f, "
-                "\"comm_exposed_ms\": %.3f, \"comm_calls\": %lld, \"comm_bytes\": %lld, "
+                "\"comm_exposed_ms\": %.3f, \"imbalance_ms\": %.3f, \"comm_calls\": %lld, "
+                "\"comm_bytes\": %lld, "
                 "\"rss_mb\": %.1f, \"time\": \"%s\"}\n",
                 r->step_ms, r->tokens_per_s, r->mfu, r->comm_ms, r->comm_exposed_ms,
-                (long long)r->comm_calls, (long long)r->comm_bytes, r->rss_mb, stamp);
+                r->imbalance_ms, (long long)r->comm_calls, (long long)r->comm_bytes, r->rss_mb,
+                stamp);
     TT_TRY(put(metrics->file, &line, "metrics.jsonl", err));
     if (digests) {
         TT_TRY(

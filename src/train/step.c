@@ -83,7 +83,9 @@ static tt_code finish_record(tt_trainer *t, double start, const tt_wire *wire, t
     most[1] = now.seconds - wire->seconds;
     most[2] = (double)tt_rss();
     most[3] = tt_optimizer_check(&t->optimizer, err) != TT_OK;
-    most[4] = now.exposed - wire->exposed;
+    const double exposed = now.exposed - wire->exposed;
+    most[4] = exposed;
+    most[5] = -exposed;
     tt_code rc = share_maxima(t, err);
     if (rc == TT_OK && most[3] > 0) { /* of some rank: none goes on */
         rc = lost_state(t, err);
@@ -93,7 +95,10 @@ static tt_code finish_record(tt_trainer *t, double start, const tt_wire *wire, t
     record->tokens_per_s = (double)record->tokens / seconds;
     record->mfu = t->peak_flops > 0 ? plan->flops_per_step / seconds / t->peak_flops : 0;
     record->comm_ms = 1e3 * most[1];
-    record->comm_exposed_ms = 1e3 * most[4];
+    /* All ranks take as long for a step. The one that computes longest waits for nobody: what is exposed
+     * of it is what communication adds to the step. The others wait for it as well. */
+    record->comm_exposed_ms = 1e3 * -most[5];
+    record->imbalance_ms = 1e3 * (most[4] + most[5]);
     record->rss_mb = most[2] / (1024.0 * 1024.0);
     record->comm_calls = t->world->wire.calls - wire->calls;
     record->comm_bytes = t->world->wire.bytes - wire->bytes;

@@ -87,7 +87,7 @@ equal "keep: the newest two" "step-00000004.h5 step-00000006.h5" \
 json "metrics are JSON" "$work/run/metrics.jsonl"
 missing=
 for key in loss tokens tokens_seen lr grad_norm clipped loss_scale skipped nonfinite step_ms \
-    tokens_per_s mfu comm_ms comm_exposed_ms comm_calls comm_bytes rss_mb time; do
+    tokens_per_s mfu comm_ms comm_exposed_ms imbalance_ms comm_calls comm_bytes rss_mb time; do
     [[ $(metric run $key | wc -l) -ge 6 ]] || missing+=" $key"
 done
 equal "metrics have every field in every step" "" "$missing"

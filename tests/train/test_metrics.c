@@ -145,7 +145,7 @@ END_TEST
 
 static const char step_keys[] =
     "step loss tokens tokens_seen lr grad_norm clipped loss_scale skipped nonfinite step_ms "
-    "tokens_per_s mfu comm_ms comm_exposed_ms comm_calls comm_bytes rss_mb time";
+    "tokens_per_s mfu comm_ms comm_exposed_ms imbalance_ms comm_calls comm_bytes rss_mb time";
 static const char valid_keys[] = "step valid_loss valid_tokens";
 
 enum { MOST_LINES = 64 };

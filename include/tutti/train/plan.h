@@ -40,7 +40,7 @@ extern const char *const tt_component_names[TT_MEM_COMPONENTS];
 
 /* 64-bit numbers that the ranks of a step agree on beside the vectors: sums before the update, then
  * maxima of times, memory and what failed since (train/step.c). */
-enum { TT_STEP_SUMS = 2 * TT_EXACT_WORDS + 4, TT_STEP_MAXIMA = 5 };
+enum { TT_STEP_SUMS = 2 * TT_EXACT_WORDS + 4, TT_STEP_MAXIMA = 6 };
 
 typedef struct tt_plan {
     size_t own[TT_MEM_COMPONENTS];   /* of this rank */

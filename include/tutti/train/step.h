@@ -26,7 +26,7 @@ typedef struct tt_record {
                           or out of range; all ranks */
     const char *nonfinite_in; /* name of the parameter with such that backward came to
                                  first, the trainer's; or NULL */
-    double step_ms, tokens_per_s, mfu, comm_ms, comm_exposed_ms, rss_mb;
+    double step_ms, tokens_per_s, mfu, comm_ms, comm_exposed_ms, imbalance_ms, rss_mb;
     int64_t comm_calls, comm_bytes; /* of this rank */
     const tt_census *numerics; /* [TT_CENSUS_GROUPS] of all ranks, the trainer's; NULL: this step
                                        was not counted */
