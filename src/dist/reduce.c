@@ -24,11 +24,12 @@
 
 #include "dist/dist_impl.h"
 #include "dist/spread.h"
+#include "dist/sum.h"
 #include "tutti/base/clock.h"
 #include "tutti/base/memory.h"
 #include "tutti/base/narrow.h"
 
-enum { AHEAD = 2, BLOCK = 1024 }; /* scattered buckets in flight; elements added up at a time */
+enum { AHEAD = 2 }; /* scattered buckets in flight */
 
 /* ---- geometry ---- */
 
@@ -63,8 +64,8 @@ static const tt_spread *spread_of(const tt_reduce *r)
     return r->spread;
 }
 
-/* Elements of one of the AHEAD parts of staging: of what is sent, where it does not go as it lies, and of
- * what is received, for each node. */
+/* Elements of one of the AHEAD parts of staging: of what is sent, where it does not go as it lies, and
+ * of what is received, for each node. */
 typedef struct stage_sizes {
     int64_t sent, received;
 } stage_sizes;
@@ -143,70 +144,6 @@ static int read_flag(int b)
 
 /* ---- sums ---- */
 
-/* Of BLOCK elements or fewer, a loop of constant length for the most part, which compilers like; `to` may
- * be x or y: an element depends on those of its own index alone. */
-#define SUM_LOOP(expression)                                 \
-    if (count == BLOCK) {                                    \
-        _Pragma("GCC ivdep") for (int i = 0; i < BLOCK; i++) \
-        {                                                    \
-            to[i] = (expression);                            \
-        }                                                    \
-    } else {                                                 \
-        for (int64_t i = 0; i < count; i++) {                \
-            to[i] = (expression);                            \
-        }                                                    \
-    }
-
-static void add_floats(float *to, const float *x, const float *y, int64_t count)
-{
-    SUM_LOOP(x[i] + y[i])
-}
-
-/* Integers wrap around: that no sum can is the caller's care (numerics/fixed.h). */
-static void add_fixed(uint64_t *to, const uint64_t *x, const uint64_t *y, int64_t count)
-{
-    SUM_LOOP(x[i] + y[i])
-}
-
-static void add_two(const tt_reduce *r, void *to, const void *x, const void *y, int64_t count)
-{
-    if (r->spec.fixed) {
-        add_fixed(to, x, y, count);
-    } else {
-        add_floats(to, x, y, count);
-    }
-}
-
-/* Elements of BLOCK at most: to = (add: to +) (from[0] + ... + from[n-1]), in this order; `to` may be one
- * of them. */
-static void sum_block(const tt_reduce *r, unsigned char *to, void *const *from, int n, bool add,
-                      size_t first, int64_t count)
-{
-    uint64_t some[BLOCK];
-    const unsigned char *sum = (const unsigned char *)from[0] + first;
-    for (int j = 1; j < n; j++) {
-        const bool last = j == n - 1 && !add;
-        void *next = last ? (void *)(to + first) : some;
-        add_two(r, next, sum, (const unsigned char *)from[j] + first, count);
-        sum = next;
-    }
-    if (add) {
-        add_two(r, to + first, to + first, sum, count);
-    } else if (n == 1) {
-        memmove(to + first, sum, tt_bytes(count, element_bytes(r)));
-    }
-}
-
-static void sum_arrays(const tt_reduce *r, void *to, void *const *from, int n, bool add,
-                       int64_t count)
-{
-#pragma omp parallel for num_threads(r->spec.threads) if (count > 16 * BLOCK)
-    for (int64_t first = 0; first < count; first += BLOCK) {
-        sum_block(r, to, from, n, add, tt_bytes(first, element_bytes(r)),
-                  tt_min(BLOCK, count - first));
-    }
-}
-
 /* Adds up offsets `range` of bucket b over the ranks of the node. */
 static void sum_node(const tt_reduce *r, int b, tt_range range, void *to, bool add)
 {
@@ -216,7 +153,7 @@ static void sum_node(const tt_reduce *r, int b, tt_range range, void *to, bool a
         from[j] = held_at(r, j, b, range.first);
     }
     if (range.end > range.first && (n > 1 || add || to != from[0])) {
-        sum_arrays(r, to, from, n, add, range.end - range.first);
+        tt_sum_arrays(to, from, n, r->spec.fixed, add, range.end - range.first, r->spec.threads);
     }
 }
 
@@ -278,7 +215,7 @@ static unsigned char *received_at(const tt_reduce *r, int b, int m)
     return (unsigned char *)s->staging + tt_bytes(at, element_bytes(r));
 }
 
-/* The pieces of lane number i start for their ranks, and this rank's for it. first: those of the lane. */
+/* The pieces of lane number i start for their ranks, and this rank's for it; `first` is where they lie. */
 static tt_code exchange(tt_reduce *r, int b, int i, unsigned char *first, MPI_Request **request,
                         tt_err *err)
 {
@@ -371,7 +308,8 @@ static void add_received(tt_reduce *r, int b)
         r->from[m] = m == node->index ? own : received_at(r, b, m);
     }
     if (mine > 0) {
-        sum_arrays(r, sums_at(r, b), r->from, node->count, r->add, mine);
+        tt_sum_arrays(sums_at(r, b), r->from, node->count, r->spec.fixed, r->add, mine,
+                      r->spec.threads);
     }
 }
 

@@ -162,8 +162,8 @@ out:
     return rc;
 }
 
-/* Bytes of this rank's own memory that lie in a window, for the node to read: the gradient that the model
- * adds to. */
+/* Bytes of this rank's own memory that lie in a window, for the node to read: the gradient that the
+ * model adds to. */
 static size_t window_bytes(const tt_blueprint *p, int component)
 {
     return component == TT_MEM_GRADIENTS && p->node_ranks > 1

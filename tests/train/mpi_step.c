@@ -396,7 +396,8 @@ static int64_t all_packs(const tt_trainer *t)
 }
 
 /* Four matrices a block and the head, after every update, whatever K, by the ranks that share them
- * together; not after a step that was skipped. The bits are those of matmuls that pack for themselves. */
+ * together; not after a step that was skipped. The bits are those of matmuls that pack for
+ * themselves. */
 START_TEST(weights_are_packed_once_a_step)
 {
     enum { MATRICES = 4 * 2 + 1 };

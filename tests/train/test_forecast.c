@@ -155,8 +155,8 @@ START_TEST(zero_3)
 }
 END_TEST
 
-/* A last stage of three times the weights, 1.5 s: from the start on it comes in time; a stage ahead it is
- * asked for when stage 1 begins, at 1.5, and stage 2 waits from 2.5 to 3. Backward begins with it. */
+/* A last stage of three times the weights, 1.5 s: from the start on it comes in time; a stage ahead it
+ * is asked for when stage 1 begins, at 1.5, and stage 2 waits from 2.5 to 3. Backward begins with it. */
 START_TEST(a_stage_ahead)
 {
     bucket[2].range.end = 500;

@@ -25,8 +25,8 @@ typedef struct tt_trial {
     int blocks; /* buckets that will be reduced by blocking calls */
 } tt_trial;
 
-/* The gradient that `reduce` holds must be zeros, and stays so. seconds: that backward takes on this rank
- * for an element of a bucket. Only where tt_reduce_may_block. Collective. */
+/* The gradient that `reduce` holds must be zeros, and stays so. seconds: that backward takes on this
+ * rank for an element of a bucket. Only where tt_reduce_may_block. Collective. */
 tt_code tt_reduce_try(tt_reduce *reduce, double seconds, tt_trial *trial, tt_err *err);
 
 #endif

@@ -87,7 +87,8 @@ double tt_model_flops_per_token(const tt_shape *shape, const tt_params *params);
  * lost[params->count], borrowed, NULL for evaluation only; ctx borrowed; activations are taken from
  * arena. With `packed`, an arena too, packed forms are kept and taken from it, and tt_model_pack comes
  * before the first pass; NULL: each matmul packs for itself. fp8 is borrowed; NULL: the format is not
- * FP8. `wide` is copied; NULL: no operation is up. recompute NULL: none. held is copied; NULL: zeroed. */
+ * FP8. `wide` is copied; NULL: no operation is up. recompute NULL: none. held is copied; NULL: a zeroed
+ * one. */
 tt_code tt_model_open(tt_model **model, const tt_shape *shape, const tt_params *params, tt_ctx *ctx,
                       void *weights, const tt_grad *gradient, const tt_held *held, tt_fp8 *fp8,
                       const tt_wide *wide, const tt_recompute *recompute, int64_t B, int64_t T,

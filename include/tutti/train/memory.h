@@ -28,8 +28,8 @@ typedef struct tt_memory {
     double peak;  /* the largest resident set that the process has had */
 } tt_memory;
 
-/* Have every arena and window given out just what was planned? Else it is a bug: TT_EWORLD, naming the component
- * and both numbers. Local. */
+/* Have all arenas and windows given out just what was planned? Else it is a bug: TT_EWORLD, naming the
+ * component and both numbers. Local. */
 tt_code tt_memory_check(const tt_plan *plan, const tt_arena arena[TT_MEM_COMPONENTS],
                         const tt_arena window[TT_MEM_COMPONENTS], tt_err *err);
 

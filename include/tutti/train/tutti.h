@@ -49,8 +49,8 @@ tt_code tt_tutti_open(tt_tutti *tutti, struct tt_trainer *trainer, tt_err *err);
 /* The node is left open: it is closed by whoever opened it, after memory. */
 void tt_tutti_close(tt_tutti *tutti);
 
-/* Chooses how each bucket is reduced (dist/trial.h), where dist.overlap leaves it open; all gradients are
- * zeros. rank_flops: FLOP/s of this rank. Collective. */
+/* Chooses how each bucket is reduced (dist/trial.h), where dist.overlap leaves it open; all gradients
+ * are zeros. rank_flops: FLOP/s of this rank. Collective. */
 tt_code tt_tutti_try(tt_tutti *tutti, double rank_flops, tt_err *err);
 
 /* A pass begins. add: its gradient is added to what earlier passes of the step have sent. */
