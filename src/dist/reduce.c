@@ -215,7 +215,8 @@ static unsigned char *received_at(const tt_reduce *r, int b, int m)
     return (unsigned char *)s->staging + tt_bytes(at, element_bytes(r));
 }
 
-/* The pieces of lane number i start for their ranks, and this rank's for it; `first` is where they lie. */
+/* The pieces of lane number i start for their ranks, and this rank's for it; `first` is where they
+ * lie. */
 static tt_code exchange(tt_reduce *r, int b, int i, unsigned char *first, MPI_Request **request,
                         tt_err *err)
 {

@@ -1,5 +1,5 @@
-/* sum.c: see sum.h. At the speed of memory: one pass where there are two arrays, and where there are more
- * the sums so far stay in cache. */
+/* sum.c: see sum.h. At the speed of memory: one pass where there are two arrays, and where there are
+ * more the sums so far stay in cache. */
 #include "dist/sum.h"
 
 #include <string.h>
@@ -8,8 +8,8 @@
 
 enum { BLOCK = 1024 }; /* elements at a time */
 
-/* Of BLOCK elements or fewer: a loop of constant length for the most part, which compilers like. `to` may
- * be x or y, as an element depends on those of its own index alone. */
+/* Of BLOCK elements or fewer: a loop of constant length for the most part, which compilers like. `to`
+ * may be x or y, as an element depends on those of its own index alone. */
 #define SUM_LOOP                                             \
     if (count == BLOCK) {                                    \
         _Pragma("GCC ivdep") for (int i = 0; i < BLOCK; i++) \

@@ -89,7 +89,8 @@ typedef struct tt_trainer {
 tt_code tt_trainer_open(tt_trainer *trainer, const tt_config *config, tt_world *world, tt_log *log,
                         tt_err *err);
 /* Another model into trainer->model, by print and gradient as they are now, over the memory of the
- * first, which is not closed. Between steps activations hold nothing, and what was packed stays so. Local. */
+ * first, which is not closed. Between steps activations hold nothing, and what was packed stays
+ * so. Local. */
 tt_code tt_trainer_remodel(tt_trainer *trainer, tt_err *err);
 
 /* Safe on a zeroed trainer. Collective where memory is shared, as windows are freed together. */
