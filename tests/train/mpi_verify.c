@@ -1,4 +1,5 @@
-/* mpi_verify.c: one bit of one weight on one rank, anywhere, is found, and named alike on all ranks. */
+/* mpi_verify.c: one bit of one weight on one rank, anywhere, is found, and named alike on all ranks; and
+ * so is one that the ranks of a node share. */
 #define TT_MPI_TEST
 #include "train_test.h"
 
@@ -6,13 +7,15 @@
 
 static const char *const formats[] = {"bf16", "fp32"};
 
-/* A model of several buckets. */
-static void open_wide(tt_trainer *t, int format)
+/* A model of several buckets; up to `near` ranks share their weights. */
+static void open_wide(tt_trainer *t, int format, int near)
 {
     tt_config config = tiny_config("verify");
     set(&config, "precision.compute", "%s", formats[format]);
     set(&config, "model.channels", "192");
     set(&config, "dist.bucket_mb", "1");
+    set(&config, "dist.node_shared", near > 1 ? "true" : "false");
+    set(&config, "dist.node_ranks", "%d", near);
     open_trainer(t, &config, &tt_test_world);
     ck_assert_int_gt(t->print.buckets.count, 1);
 }
@@ -42,7 +45,7 @@ START_TEST(equal_weights_are_equal)
     tt_trainer t;
     tt_record record;
     tt_err err;
-    open_wide(&t, _i);
+    open_wide(&t, _i, 1);
     ck_assert(everywhere(tt_verify(&t, &err) == TT_OK));
     step_once(&t, &record);
     const tt_wire wire = t.world->wire;
@@ -64,7 +67,7 @@ START_TEST(one_bit_is_found)
     if (R == 1) {
         return;
     }
-    open_wide(&t, _i);
+    open_wide(&t, _i, 1);
     for (int i = 0; i < 2 * t.print.params.count; i++) {
         const tt_param *param = &t.print.params.param[i / 2];
         const int64_t at = param->offset + (i % 2 == 0 ? 0 : param->count - 1);
@@ -96,7 +99,7 @@ START_TEST(several_ranks_are_named)
     if (R < 3) {
         return;
     }
-    open_wide(&t, _i);
+    open_wide(&t, _i, 1);
     const int64_t last = t.print.buckets.bucket[t.print.buckets.count - 1].range.first;
     *weight_at(&t, last) ^= my_rank() == 0 ? 1 : 0;
     *weight_at(&t, 0) ^= my_rank() == 1 ? 1 : my_rank() == 2 ? 2 : 0;
@@ -110,6 +113,30 @@ START_TEST(several_ranks_are_named)
 }
 END_TEST
 
+/* What two ranks share cannot differ between them: they are named together, or the third alone. */
+START_TEST(nodes_are_compared)
+{
+    tt_trainer t;
+    tt_err err;
+    const int R = tt_test_world.size;
+    if (R < 3) {
+        return;
+    }
+    open_wide(&t, _i, 2);
+    ck_assert(everywhere(t.print.node_ranks == (R == 3 && my_rank() == 2 ? 1 : 2)));
+    ck_assert(everywhere(tt_verify(&t, &err) == TT_OK));
+    *weight_at(&t, 0) ^= my_rank() == 1 ? 1 : 0;
+    ck_assert(everywhere(true)); /* it is there */
+    ck_assert(everywhere(tt_verify(&t, &err) == TT_EWORLD && says(&err, "first in bucket 1 of ")));
+    ck_assert(everywhere(
+        says(&err, R == 3 ? "rank 2 from the others" : "ranks 0, 1, 2 and 3 from each other")));
+    *weight_at(&t, 0) ^= my_rank() == 0 ? 1 : 0; /* the other one takes it back */
+    ck_assert(everywhere(true));
+    ck_assert(everywhere(tt_verify(&t, &err) == TT_OK));
+    tt_trainer_close(&t);
+}
+END_TEST
+
 static Suite *make_suite(void)
 {
     Suite *suite = suite_create("train/verify");
@@ -119,6 +146,7 @@ static Suite *make_suite(void)
     tcase_add_loop_test(tests, equal_weights_are_equal, 0, 2);
     tcase_add_loop_test(tests, one_bit_is_found, 0, 2);
     tcase_add_loop_test(tests, several_ranks_are_named, 0, 2);
+    tcase_add_loop_test(tests, nodes_are_compared, 0, 2);
     suite_add_tcase(suite, tests);
     return suite;
 }
