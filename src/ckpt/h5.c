@@ -264,13 +264,14 @@ tt_code tt_h5_open_shared(tt_world *world, const char *path, const char *name, t
     }
     hid_t list = access_list();
     (*file)->world = together ? world : NULL;
-    tt_wait_begin((*file)->world, "H5Fopen"); /* and in H5Pset_fapl_mpio, which duplicates */
+    const char *outer =
+        tt_wait_begin((*file)->world, "H5Fopen"); /* and in H5Pset_fapl_mpio, which duplicates */
     if (together && list >= 0 && H5Pset_fapl_mpio(list, tt_world_comm(world), MPI_INFO_NULL) < 0) {
         drop(list);
         list = H5I_INVALID_HID;
     }
     open_with(*file, path, H5F_ACC_RDWR, H5I_INVALID_HID, list, reason);
-    tt_wait_end((*file)->world);
+    tt_wait_end((*file)->world, outer);
 
     uint64_t opened = (*file)->id >= 0;
     uint64_t ranks = together ? (uint64_t)world->size : 1;
@@ -296,9 +297,9 @@ tt_code tt_h5_close(tt_h5 **file, tt_err *err)
         return TT_OK;
     }
     tt_world *world = (*file)->world;
-    tt_wait_begin(world, "H5Fclose");
+    const char *outer = tt_wait_begin(world, "H5Fclose");
     tt_code rc = H5Fclose((*file)->id) < 0 ? cannot_write(*file, "the last bytes", err) : TT_OK;
-    tt_wait_end(world);
+    tt_wait_end(world, outer);
     forget(file);
     return rc;
 }

@@ -11,9 +11,8 @@
  * works is counted by tt_wire_launch and tt_wire_land, and what its calls take between tt_wire_enter and
  * tt_wire_leave.
  *
- * A call of MPI that may wait for other
- * ranks and is no collective of a step stands between tt_wait_begin and tt_wait_end (watch.h): else the
- * watch takes it for work, and this rank for the one to blame. */
+ * A call of MPI that may wait for other ranks and is not written so stands between tt_wait_begin and
+ * tt_wait_end (watch.h): else the watch takes it for work, and this rank for the one to blame. */
 #ifndef TUTTI_DIST_IMPL_H
 #define TUTTI_DIST_IMPL_H
 

@@ -88,11 +88,11 @@ static tt_code exchange(tt_gather *g, int b, int i, tt_err *err)
     const int *offsets = tt_spread_offsets(g->spread, b, i);
     unsigned char *at = held_at(g, b, bucket_of(g, b).first);
     if (!s->overlap && s->node->lanes == 1) {
-        tt_wait_begin(s->node->world, "MPI_Allgatherv");
+        const char *outer = tt_wait_begin(s->node->world, "MPI_Allgatherv");
         const tt_code rc = tt_mpi_check(
             MPI_Allgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, at, counts, offsets, type, lane),
             "MPI_Allgatherv", err);
-        tt_wait_end(s->node->world);
+        tt_wait_end(s->node->world, outer);
         return rc;
     }
     return tt_mpi_check(MPI_Iallgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, at, counts, offsets,
@@ -240,9 +240,11 @@ out:
 void tt_gather_close(tt_gather *g)
 {
     tt_err err;
+    const char *outer = tt_wait_begin(g->spec.node->world, "for weights");
     for (int turns = 0; g->open > 0 && tt_gather_progress(g, &err) == TT_OK;) {
         tt_relax(&turns); /* calls that are on their way cannot be called back */
     }
+    tt_wait_end(g->spec.node->world, outer);
     tt_flags_close(&g->flags);
     if (g->spread != NULL) {
         tt_spread_free(g->spread);
@@ -280,12 +282,12 @@ static tt_code wait_for(tt_gather *g, int group, int kind, tt_err *err)
         return TT_OK;
     }
     tt_wire_enter(g->spec.node->world);
-    tt_wait_begin(g->spec.node->world, "for weights");
+    const char *outer = tt_wait_begin(g->spec.node->world, "for weights");
     for (int turns = 0; rc == TT_OK && !is_there(g, p, kind); tt_relax(&turns)) {
         rc = carry_on(g, err);
         tt_meanwhile_do(&g->spec.meanwhile);
     }
-    tt_wait_end(g->spec.node->world);
+    tt_wait_end(g->spec.node->world, outer);
     tt_wire_leave(g->spec.node->world);
     return keep(g, rc, err);
 }

@@ -97,36 +97,54 @@ tt_code tt_node_imagine(tt_node *node, int rank, int ranks, int per_node, tt_err
     return rc;
 }
 
+/* The ranks that share memory with this one, `most` of them at most (0: any number). Collective. */
+static tt_code split_machine(tt_node *node, int most, tt_err *err)
+{
+    tt_code rc = TT_OK;
+    tt_world *world = node->world;
+    MPI_Comm *comm = &comms_of(node)->node, machine = MPI_COMM_NULL;
+    int local = 0;
+    const char *outer = tt_wait_begin(world, "MPI_Comm_split_type");
+    TT_TRY(tt_mpi_check(MPI_Comm_split_type(tt_world_comm(world), MPI_COMM_TYPE_SHARED, world->rank,
+                                            MPI_INFO_NULL, &machine),
+                        "MPI_Comm_split_type", err));
+    TT_TRY(tt_mpi_check(MPI_Comm_rank(machine, &local), "MPI_Comm_rank", err));
+    TT_TRY(tt_mpi_check(MPI_Comm_split(machine, most > 0 ? local / most : 0, local, comm),
+                        "MPI_Comm_split", err));
+    TT_TRY(tt_mpi_check(MPI_Comm_set_errhandler(*comm, MPI_ERRORS_RETURN),
+                        "MPI_Comm_set_errhandler", err));
+out:
+    if (machine != MPI_COMM_NULL) {
+        MPI_Comm_free(&machine);
+    }
+    tt_wait_end(world, outer);
+    return rc;
+}
+
 /* lowest[R] out. Collective. */
 static tt_code find_neighbours(tt_node *node, int most, int *lowest, tt_err *err)
 {
     tt_code rc = TT_OK;
     tt_world *world = node->world;
-    MPI_Comm *comm = &comms_of(node)->node, machine = MPI_COMM_NULL;
     int mine = node->world_rank;
     lowest[0] = mine;
     if (tt_alone(world)) {
         return TT_OK;
     }
+    TT_TRY(most != 1 ? split_machine(node, most, err) : TT_OK);
+    const char *outer = tt_wait_begin(world, "MPI_Allgather");
     if (most != 1) {
-        int local = 0;
-        TT_TRY(tt_mpi_check(MPI_Comm_split_type(tt_world_comm(world), MPI_COMM_TYPE_SHARED,
-                                                world->rank, MPI_INFO_NULL, &machine),
-                            "MPI_Comm_split_type", err));
-        TT_TRY(tt_mpi_check(MPI_Comm_rank(machine, &local), "MPI_Comm_rank", err));
-        TT_TRY(tt_mpi_check(MPI_Comm_split(machine, most > 0 ? local / most : 0, local, comm),
-                            "MPI_Comm_split", err));
-        TT_TRY(tt_mpi_check(MPI_Comm_set_errhandler(*comm, MPI_ERRORS_RETURN),
-                            "MPI_Comm_set_errhandler", err));
-        TT_TRY(tt_mpi_check(MPI_Allreduce(MPI_IN_PLACE, &mine, 1, MPI_INT, MPI_MIN, *comm),
-                            "MPI_Allreduce", err));
+        rc = tt_mpi_check(
+            MPI_Allreduce(MPI_IN_PLACE, &mine, 1, MPI_INT, MPI_MIN, comms_of(node)->node),
+            "MPI_Allreduce", err);
     }
-    TT_TRY(tt_mpi_check(MPI_Allgather(&mine, 1, MPI_INT, lowest, 1, MPI_INT, tt_world_comm(world)),
-                        "MPI_Allgather", err));
+    if (rc == TT_OK) {
+        rc =
+            tt_mpi_check(MPI_Allgather(&mine, 1, MPI_INT, lowest, 1, MPI_INT, tt_world_comm(world)),
+                         "MPI_Allgather", err);
+    }
+    tt_wait_end(world, outer);
 out:
-    if (machine != MPI_COMM_NULL) {
-        MPI_Comm_free(&machine);
-    }
     return rc;
 }
 
@@ -146,9 +164,11 @@ static tt_code open_lanes(tt_node *node, tt_err *err)
         for (int l = 0; l < node->lanes; l++) {
             MPI_Comm *lane = &comms->lane[use][l];
             const int color = tt_node_stands(node, l) ? 0 : MPI_UNDEFINED;
-            TT_TRY(
-                tt_mpi_check(MPI_Comm_split(tt_world_comm(node->world), color, node->index, lane),
-                             "MPI_Comm_split", err));
+            const char *outer = tt_wait_begin(node->world, "MPI_Comm_split");
+            rc = tt_mpi_check(MPI_Comm_split(tt_world_comm(node->world), color, node->index, lane),
+                              "MPI_Comm_split", err);
+            tt_wait_end(node->world, outer);
+            TT_TRY(rc);
             if (*lane != MPI_COMM_NULL) {
                 TT_TRY(tt_mpi_check(MPI_Comm_set_errhandler(*lane, MPI_ERRORS_RETURN),
                                     "MPI_Comm_set_errhandler", err));
@@ -185,6 +205,7 @@ out:
 void tt_node_close(tt_node *node)
 {
     tt_comms *comms = comms_of(node);
+    const char *outer = tt_wait_begin(node->world, "MPI_Win_free"); /* and in MPI_Comm_free */
     for (int i = 0; comms != NULL && i < comms->windows; i++) {
         MPI_Win_unlock_all(comms->window[i]);
         MPI_Win_free(&comms->window[i]);
@@ -200,6 +221,7 @@ void tt_node_close(tt_node *node)
     if (comms != NULL && comms->node != MPI_COMM_NULL) {
         MPI_Comm_free(&comms->node);
     }
+    tt_wait_end(node->world, outer);
     free(comms);
     free(node->at);
     free(node->sizes);
@@ -218,6 +240,7 @@ tt_code tt_node_window(tt_node *node, size_t bytes, bool once, void **of, tt_err
     const size_t page = tt_size(sysconf(_SC_PAGESIZE)), whole = (bytes + 2 * page) / page * page;
     const MPI_Aint size = once && node->rank > 0 ? 0 : (MPI_Aint)whole;
     void *mine = NULL;
+    const char *outer = tt_wait_begin(node->world, "MPI_Win_allocate_shared");
     TT_TRY(tt_mpi_check(MPI_Info_create(&info), "MPI_Info_create", err));
     /* A piece of its own for each rank, on pages of its own. */
     TT_TRY(tt_mpi_check(MPI_Info_set(info, "alloc_shared_noncontig", once ? "false" : "true"),
@@ -245,6 +268,7 @@ out:
     if (info != MPI_INFO_NULL) {
         MPI_Info_free(&info);
     }
+    tt_wait_end(node->world, outer);
     return rc;
 }
 

@@ -79,9 +79,9 @@ tt_code tt_poke_open(tt_world *world, tt_err *err)
     poke->comm = MPI_COMM_NULL;
     pthread_mutex_init(&poke->mutex, NULL);
     pthread_cond_init(&poke->changed, NULL);
-    tt_wait_begin(world, "MPI_Comm_dup");
+    const char *outer = tt_wait_begin(world, "MPI_Comm_dup");
     rc = tt_mpi_check(MPI_Comm_dup(tt_world_comm(world), &poke->comm), "MPI_Comm_dup", err);
-    tt_wait_end(world);
+    tt_wait_end(world, outer);
     TT_TRY(rc);
     TT_TRY(tt_mpi_check(MPI_Comm_set_errhandler(poke->comm, MPI_ERRORS_RETURN),
                         "MPI_Comm_set_errhandler", err));

@@ -164,11 +164,11 @@ static tt_code send_all(tt_reduce *r, int b, void *data, int64_t count, MPI_Comm
     MPI_Request *request = requests_of(r, b);
     const MPI_Datatype type = r->spec.fixed ? MPI_INT64_T : MPI_FLOAT;
     if (r->blocks[b]) {
-        tt_wait_begin(r->spec.node->world, "MPI_Allreduce");
+        const char *outer = tt_wait_begin(r->spec.node->world, "MPI_Allreduce");
         const tt_code rc =
             tt_mpi_check(MPI_Allreduce(MPI_IN_PLACE, data, tt_int(count), type, MPI_SUM, lane),
                          "MPI_Allreduce", err);
-        tt_wait_end(r->spec.node->world);
+        tt_wait_end(r->spec.node->world, outer);
         return rc;
     }
     return tt_mpi_check(
@@ -470,11 +470,11 @@ tt_code tt_reduce_ready(tt_reduce *r, int stage, tt_err *err)
                        tt_bytes(bucket_length(buckets, r->ready), element_bytes(r)));
     }
     tt_code rc = r->code == TT_OK ? carry_on(r, err) : r->code;
-    tt_wait_begin(r->spec.node->world, waits);
+    const char *outer = tt_wait_begin(r->spec.node->world, waits);
     for (int turns = 0; rc == TT_OK && !r->spec.overlap && r->done > r->ready;) {
         rc = wait_on(r, &turns, err);
     }
-    tt_wait_end(r->spec.node->world);
+    tt_wait_end(r->spec.node->world, outer);
     tt_wire_leave(r->spec.node->world);
     return keep(r, rc, err);
 }
@@ -494,11 +494,11 @@ tt_code tt_reduce_finish(tt_reduce *r, tt_err *err)
 {
     tt_code rc = tt_reduce_ready(r, 0, err);
     tt_wire_enter(r->spec.node->world);
-    tt_wait_begin(r->spec.node->world, waits);
+    const char *outer = tt_wait_begin(r->spec.node->world, waits);
     for (int turns = 0; rc == TT_OK && r->done >= 0;) {
         rc = wait_on(r, &turns, err);
     }
-    tt_wait_end(r->spec.node->world);
+    tt_wait_end(r->spec.node->world, outer);
     tt_wire_leave(r->spec.node->world);
     return keep(r, rc, err);
 }
@@ -508,7 +508,7 @@ tt_code tt_reduce_free_place(tt_reduce *r, int group, tt_err *err)
     const tt_ring *ring = r->spec.ring;
     tt_code rc = r->code;
     tt_wire_enter(r->spec.node->world);
-    tt_wait_begin(r->spec.node->world, waits);
+    const char *outer = tt_wait_begin(r->spec.node->world, waits);
     for (int g = 0; g < ring->count; g++) {
         const tt_group_of_stages *other = &ring->group[g];
         for (int b = other->first_bucket; b < other->end_bucket; b++) {
@@ -520,7 +520,7 @@ tt_code tt_reduce_free_place(tt_reduce *r, int group, tt_err *err)
             }
         }
     }
-    tt_wait_end(r->spec.node->world);
+    tt_wait_end(r->spec.node->world, outer);
     tt_wire_leave(r->spec.node->world);
     return keep(r, rc, err);
 }

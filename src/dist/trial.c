@@ -84,14 +84,14 @@ static tt_code try_bucket(tt_reduce *r, int b, double beside, tt_held_up *up, tt
     double block[TIMES], overlap[TIMES], both[2];
     for (int i = 0; i < TIMES; i++) {
         TT_TRY(tt_barrier(world, err));
-        tt_wait_begin(world, "MPI_Allreduce");
+        const char *outer = tt_wait_begin(world, "MPI_Allreduce");
         rc = blocking(&k, &block[i], err);
-        tt_wait_end(world);
+        tt_wait_end(world, outer);
         TT_TRY(rc);
         TT_TRY(tt_barrier(world, err));
-        tt_wait_begin(world, "MPI_Iallreduce");
+        outer = tt_wait_begin(world, "MPI_Iallreduce");
         rc = overlapped(world, &k, fmin(beside, enough), &overlap[i], err);
-        tt_wait_end(world);
+        tt_wait_end(world, outer);
         TT_TRY(rc);
     }
     both[0] = tt_median(block, TIMES);

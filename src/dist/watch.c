@@ -30,9 +30,15 @@ static const double period = 0.2; /* seconds between two looks */
 static const double longest = 1;  /* that a look may count; more: the process was stopped */
 static const double step = 2;     /* seconds that a binary digit of the rank adds before it asks */
 static const double soon = 1;     /* seconds, at least, before the same rank asks again */
-enum { LEAVE = 10, OPENING = 600 }; /* seconds that the end of the job may take, and its start */
+/* Seconds that the end of the job may take, that a launcher has to miss a node, that the start may take */
+enum { LEAVE = 10, AWAIT = 30, OPENING = 600 };
 
-typedef enum state { SILENT, ELSEWHERE, WAITING } state;
+typedef enum state {
+    SILENT,
+    ELSEWHERE,
+    WAITING,
+    NAMED
+} state; /* NAMED: it has said who is to blame */
 
 typedef struct answer {
     int32_t round; /* of the question */
@@ -40,6 +46,12 @@ typedef struct answer {
     double age; /* seconds without a beat */
     char words[WORDS];
 } answer;
+
+/* Where a rank runs. */
+typedef struct place {
+    char host[HOST];
+    int32_t node;
+} place;
 
 /* What goes to one rank, and must stay until it has gone. */
 typedef struct mail {
@@ -51,10 +63,10 @@ typedef struct mail {
 struct tt_watch {
     tt_pulse *pulse;
     int rank, size;
-    MPI_Comm comm;      /* own; MPI_COMM_NULL: it cannot ask */
-    char (*host)[HOST]; /* [R] owned */
-    mail *mail;         /* [R] owned */
-    answer *heard;      /* [R] owned: to the question under way */
+    MPI_Comm comm; /* own; MPI_COMM_NULL: it cannot ask */
+    place *place;  /* [R] owned */
+    mail *mail;    /* [R] owned */
+    answer *heard; /* [R] owned: to the question under way */
 
     pthread_t thread;
     pthread_mutex_t mutex; /* of what follows, up to the next gap */
@@ -68,6 +80,7 @@ struct tt_watch {
     bool asking;
     double asked; /* seconds ago */
     int32_t round;
+    double ending; /* seconds that are left to this rank, which has named another; 0: it has not */
 };
 
 /* --- the thread that computes ----------------------------------------------------------------- */
@@ -84,17 +97,23 @@ void tt_beat(tt_world *world, const char *doing)
     }
 }
 
-void tt_wait_begin(tt_world *world, const char *call)
+const char *tt_wait_begin(tt_world *world, const char *call)
 {
+    const char *outer = NULL;
     if (world != NULL) {
+        outer = world->pulse.waiting;
         world->pulse.beats++;
         world->pulse.waiting = call;
     }
+    return outer;
 }
 
-void tt_wait_end(tt_world *world)
+void tt_wait_end(tt_world *world, const char *outer)
 {
     tt_beat(world, NULL);
+    if (world != NULL) {
+        world->pulse.waiting = outer;
+    }
 }
 
 void tt_watch_left(tt_world *world, const char *left)
@@ -112,19 +131,32 @@ static void leave(int signal)
     _exit(TT_EWORLD);
 }
 
-/* One sentence, and out. Whatever may wait here, from a full pipe to MPI_Abort, waits LEAVE seconds.
- * Buffers of stdio are the other thread's: they are not touched. */
-static _Noreturn void end_job(const tt_watch *w, const char *sentence)
+/* Whatever may wait while the job is brought to its end, from a full pipe to MPI_Abort, waits LEAVE
+ * seconds. */
+static void leave_soon(void)
 {
-    char line[1024];
-    const char *left = w->pulse->left;
     sigset_t alarms;
     sigemptyset(&alarms);
     sigaddset(&alarms, SIGALRM);
     signal(SIGALRM, leave);
     pthread_sigmask(SIG_UNBLOCK, &alarms, NULL);
     alarm(LEAVE);
+}
 
+static _Noreturn void end_job(const tt_watch *w)
+{
+    leave_soon();
+    if (!w->is_quiet && w->comm != MPI_COMM_NULL) {
+        MPI_Abort(w->comm, TT_EWORLD);
+    }
+    _exit(TT_EWORLD);
+}
+
+/* One sentence. Buffers of stdio are the other thread's: they are not touched. */
+static void say(const tt_watch *w, const char *sentence)
+{
+    char line[1024];
+    const char *left = w->pulse->left;
     int length = snprintf(line, sizeof line, "%stutti: %s%s%s\n", isatty(STDERR_FILENO) ? "\n" : "",
                           sentence, left != NULL ? "; " : "", left != NULL ? left : "");
     for (ssize_t done = 0, put; done < length; done += put) {
@@ -133,10 +165,32 @@ static _Noreturn void end_job(const tt_watch *w, const char *sentence)
             break;
         }
     }
-    if (!w->is_quiet && w->comm != MPI_COMM_NULL) {
-        MPI_Abort(w->comm, TT_EWORLD);
+}
+
+/* Has some node no rank that answered? */
+static bool out_of_reach(const tt_watch *w)
+{
+    bool all = true;
+    for (int r = 0; r < w->size && all; r++) {
+        bool answers = false;
+        for (int near = 0; near < w->size && !answers; near++) {
+            answers = w->place[near].node == w->place[r].node && w->heard[near].state != SILENT;
+        }
+        all = answers;
     }
-    _exit(TT_EWORLD);
+    return !all;
+}
+
+/* The sentence that ends the job; and out, now or later. */
+static void conclude(tt_watch *w, const char *sentence)
+{
+    leave_soon();
+    say(w, sentence);
+    if (!w->asking || !out_of_reach(w)) {
+        end_job(w);
+    }
+    alarm(0);
+    w->ending = AWAIT;
 }
 
 static void give_up(int signal)
@@ -171,14 +225,23 @@ static answer look(const tt_watch *w)
     if (w->pulse->beats != w->seen) { /* just now */
         own.age = 0;
     }
+    if (w->ending > 0) {
+        own.state = NAMED;
+    }
     return own;
+}
+
+/* Seconds after which a rank that has not answered is silent. */
+static double grace(double timeout)
+{
+    return fmin(fmax(timeout / 10, 5), 60);
 }
 
 /* --- the verdict ------------------------------------------------------------------------------ */
 
 /* "rank 2 (host a) has made no progress for 31 s (dist.timeout is 30): it is <what>" */
-static _Noreturn void blame(const tt_watch *w, int rank, double age, double timeout,
-                            const char *what, const char *words, int others, const char *likewise)
+static void blame(tt_watch *w, int rank, double age, double timeout, const char *what,
+                  const char *words, int others, const char *likewise)
 {
     char speaker[32] = "", more[64] = "", sentence[512];
     if (rank != w->rank) {
@@ -190,12 +253,12 @@ static _Noreturn void blame(const tt_watch *w, int rank, double age, double time
     }
     snprintf(sentence, sizeof sentence,
              "%srank %d (host %s) has made no progress for %.0f s (dist.timeout is %g): it %s%s%s",
-             speaker, rank, w->host[rank], age, timeout, what, words, more);
-    end_job(w, sentence);
+             speaker, rank, w->place[rank].host, age, timeout, what, words, more);
+    conclude(w, sentence);
 }
 
 /* All wait. A rank that waits in another call than rank 0 is named beside it, else the last one. */
-static _Noreturn void blame_all(const tt_watch *w, double timeout)
+static void blame_all(tt_watch *w, double timeout)
 {
     const answer *heard = w->heard;
     char sentence[512];
@@ -208,15 +271,16 @@ static _Noreturn void blame_all(const tt_watch *w, double timeout)
         "rank %d: no rank has made progress for %.0f s (dist.timeout is %g): all wait for each "
         "other, rank 0 (host %s) in %s, rank %d (host %s) in %s; the network or the MPI "
         "library is stuck",
-        w->rank, w->age, timeout, w->host[0], heard[0].words, other, w->host[other],
+        w->rank, w->age, timeout, w->place[0].host, heard[0].words, other, w->place[other].host,
         heard[other].words);
-    end_job(w, sentence);
+    conclude(w, sentence);
 }
 
 /* From what all ranks said. Ends the job, or returns when nobody is to blame: the seconds until a rank
- * can be. */
-static double verdict(const tt_watch *w, double timeout)
+ * can be. Where another has named the one to blame, that one ends the job, unless it is lost as well. */
+static double verdict(tt_watch *w, double timeout)
 {
+    bool named = false;
     int elsewhere = -1, elsewheres = 0, silent = -1, silents = 0;
     double most = -1; /* the greatest age of those that still have time */
     for (int r = w->size - 1; r >= 0; r--) {
@@ -224,6 +288,8 @@ static double verdict(const tt_watch *w, double timeout)
         if (heard->state == SILENT) {
             silent = r;
             silents++;
+        } else if (heard->state == NAMED) {
+            named = true;
         } else if (heard->age < timeout) {
             most = heard->age > most ? heard->age : most;
         } else if (heard->state == ELSEWHERE) {
@@ -231,16 +297,17 @@ static double verdict(const tt_watch *w, double timeout)
             elsewheres++;
         }
     }
+    if (named) {
+        return grace(timeout);
+    }
     if (elsewhere >= 0) {
         blame(w, elsewhere, w->heard[elsewhere].age, timeout, "is ", w->heard[elsewhere].words,
               elsewheres - 1, "made none either");
-    }
-    if (silent >= 0) {
+    } else if (silent >= 0) {
         blame(w, silent, w->age, timeout,
               "does not answer: ", "it is stopped, or its node or link is gone", silents - 1,
               "did not answer");
-    }
-    if (most < 0) {
+    } else if (most < 0) {
         blame_all(w, timeout);
     }
     return timeout - most;
@@ -342,12 +409,6 @@ static double turn(int rank)
     return seconds;
 }
 
-/* Seconds after which a rank that has not answered is silent. */
-static double grace(double timeout)
-{
-    return fmin(fmax(timeout / 10, 5), 60);
-}
-
 static void note_beats(tt_watch *w, double seconds)
 {
     const int64_t beats = w->pulse->beats;
@@ -368,16 +429,24 @@ static void tick(tt_watch *w, double seconds, double timeout, bool asks)
         answer_questions(w);
         hear_answers(w);
     }
+    if (w->ending > 0) { /* a beat: what was out of reach is back, and ends with the rest */
+        w->ending = w->age == 0 || !asks ? 0 : fmax(w->ending - seconds, 0);
+        if (w->ending == 0) {
+            end_job(w);
+        }
+        return;
+    }
     const answer own = look(w);
     const bool late = timeout > 0 && own.age >= timeout;
     if (late && !asks) {
+        w->asking = false;
         blame(w, w->rank, own.age, timeout, own.state == WAITING ? "waits in " : "is ", own.words,
               0, "");
     } else if (late && w->asking) {
         w->asked += seconds;
         if (all_answered(w) || w->asked >= grace(timeout)) {
-            w->asking = false;
             w->patience = timeout + turn(w->rank) - fmax(verdict(w, timeout), soon);
+            w->asking = false;
         }
     } else if (late && w->patience >= timeout + turn(w->rank)) {
         ask(w);
@@ -424,7 +493,7 @@ static void *run(void *argument)
 
 static void watch_free(tt_watch *w)
 {
-    free(w->host);
+    free(w->place);
     free(w->mail);
     free(w->heard);
     free(w);
@@ -439,23 +508,25 @@ static tt_code make(tt_world *world, tt_watch **made, tt_err *err)
     if (w != NULL) {
         *w = (tt_watch){.rank = world->rank, .size = R, .comm = MPI_COMM_NULL};
         w->pulse = &world->pulse;
-        w->host = tt_alloc(R, sizeof *w->host, err);
-        w->mail = w->host != NULL ? tt_alloc(R, sizeof *w->mail, err) : NULL;
+        w->place = tt_alloc(R, sizeof *w->place, err);
+        w->mail = w->place != NULL ? tt_alloc(R, sizeof *w->mail, err) : NULL;
         w->heard = w->mail != NULL ? tt_alloc(R, sizeof *w->heard, err) : NULL;
     }
     TT_TRY(tt_agree(world, w != NULL && w->heard != NULL ? TT_OK : err->code, err));
-    if (gethostname(w->host[w->rank], HOST) != 0) {
-        snprintf(w->host[w->rank], HOST, "unknown");
+    place *here = &w->place[w->rank];
+    here->node = world->node;
+    if (gethostname(here->host, HOST) != 0) {
+        snprintf(here->host, HOST, "unknown");
     }
-    w->host[w->rank][HOST - 1] = '\0';
+    here->host[HOST - 1] = '\0';
     for (int r = 0; r < R; r++) {
         w->mail[r] = (mail){.asked = MPI_REQUEST_NULL, .answered = MPI_REQUEST_NULL};
     }
     if (tt_alone(world)) {
         goto out;
     }
-    TT_TRY(tt_mpi_check(MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, w->host, HOST, MPI_CHAR,
-                                      tt_world_comm(world)),
+    TT_TRY(tt_mpi_check(MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, w->place,
+                                      (int)sizeof *w->place, MPI_BYTE, tt_world_comm(world)),
                         "MPI_Allgather", err));
     if (tt_world_threaded(world)) {
         TT_TRY(tt_mpi_check(MPI_Comm_dup(tt_world_comm(world), &w->comm), "MPI_Comm_dup", err));

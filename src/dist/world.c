@@ -8,6 +8,7 @@
  *
  * Owns: the communicator and the counts that a gather needs. Next: agree.c, reduce.c. */
 #include <assert.h>
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -87,7 +88,7 @@ static void spend(tt_wire *wire, double start)
 
 double tt_wire_begin(tt_world *world, const char *call)
 {
-    tt_wait_begin(world, call);
+    (void)tt_wait_begin(world, call); /* no collective of the world is made in another wait */
     return tt_seconds();
 }
 
@@ -96,7 +97,7 @@ void tt_wire_add(tt_world *world, size_t bytes, double start)
     world->wire.calls += 1;
     world->wire.bytes += tt_count(bytes);
     spend(&world->wire, start);
-    tt_wait_end(world);
+    tt_wait_end(world, NULL);
 }
 
 void tt_wire_enter(tt_world *world)
@@ -158,6 +159,25 @@ out:
     return rc;
 }
 
+/* How Open MPI talks, where the user has not said how: in the environment or in --mca, which comes to the
+ * same. (A file of parameters does not: the environment is above it.) Other libraries take no notice.
+ *
+ * Over TCP it uses a connection one way at a time where it can "put" (btl_tcp_flags), and it sums what
+ * is reduced in place in a tree (coll_libnbc_iallreduce_algorithm: 1 is a ring). Both together make a sum
+ * over hosts take two to three times what the wire needs, measured on 2 to 4 hosts at 200 Mbit/s and
+ * 1 Gbit/s; on one node the ring is 1.3 to 3 times as fast as well. */
+static tt_code prefer(tt_err *err)
+{
+    static const char *const settings[][2] = {{"OMPI_MCA_btl_tcp_flags", "send"},
+                                              {"OMPI_MCA_coll_libnbc_iallreduce_algorithm", "1"}};
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
+        if (setenv(settings[i][0], settings[i][1], 0) != 0) {
+            return tt_fail(err, TT_EWORLD, "cannot set %s: %s", settings[i][0], strerror(errno));
+        }
+    }
+    return TT_OK;
+}
+
 tt_code tt_world_open(tt_world *world, int *argc, char ***argv, tt_err *err)
 {
     tt_code rc = TT_OK;
@@ -174,6 +194,7 @@ tt_code tt_world_open(tt_world *world, int *argc, char ***argv, tt_err *err)
                      ended ? "closed" : "opened");
         goto out;
     }
+    TT_TRY(prefer(err));
     tt_watch_opening();
     TT_TRY(tt_mpi_check(MPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &world->thread_level),
                         "MPI_Init_thread", err));
@@ -226,7 +247,7 @@ void tt_world_close(tt_world *world)
     tt_err err;
     tt_beat(world, "closing");
     tt_watch_quiet(world);
-    tt_wait_begin(world, "MPI_Finalize");
+    (void)tt_wait_begin(world, "MPI_Finalize"); /* and nothing after it */
     tt_code rc = tt_mpi_check(MPI_Comm_free(world->comm), "MPI_Comm_free", &err);
     if (rc == TT_OK) {
         rc = tt_mpi_check(MPI_Finalize(), "MPI_Finalize", &err);

@@ -99,11 +99,11 @@ napping() {
 }
 aside napping
 
+as_root() { [[ $(id -u) != 0 ]] || echo --allow-run-as-root; }
+
 # A launcher that leaves the other ranks alone. (It calls that success.)
 careless() {
-    local root
-    root=$([[ $(id -u) != 0 ]] || echo --allow-run-as-root)
-    TUTTI_MPIRUN="mpirun $root --map-by :OVERSUBSCRIBE --enable-recovery" begin recovery 3 dist.timeout=2
+    TUTTI_MPIRUN="mpirun $(as_root) --map-by :OVERSUBSCRIBE --enable-recovery" begin recovery 3 dist.timeout=2
     before=$SECONDS
     kill -KILL "$(<"$work/recovery.pid.2")"
     wait "$job"
@@ -171,6 +171,15 @@ if OMPI_CC=${OMPI_CC:-gcc} mpicc -shared -fPIC -o "$work/ends.so" tests/pmpi/end
         "$(grep -c 'this MPI library allows no calls from several threads' "$work/err")"
     bad funneled 2 dist.timeout=0 run.resume=never
     check "MPI for one thread, without a watch: nothing to say" test "$code$(grep -c 'several threads' "$work/err")" = 00
+    told() { sed -n '/^tcp /p' "$work/out" | LC_ALL=C sort | paste -sd ,; }
+    bad settings 2
+    equal "Open MPI is told how to use a wire" "tcp send, iallreduce 1,tcp send, iallreduce 1" "$(told)"
+    OMPI_MCA_coll_libnbc_iallreduce_algorithm=3 bad settings 1 run.resume=never
+    equal "what the environment says stays" "tcp send, iallreduce 3" "$(told)"
+    if [[ -z ${TUTTI_MPIRUN-} ]] && mpirun --version 2>&1 | grep -q 'Open MPI'; then
+        TUTTI_MPIRUN="mpirun $(as_root) --mca btl_tcp_flags send,inplace" bad settings 1 run.resume=never
+        equal "what the launcher is told stays" "tcp send,inplace, iallreduce 1" "$(told)"
+    fi
 else
     echo "not ok shim: $(head -n 1 "$work/err")"
 fi
@@ -192,6 +201,15 @@ hangs() {
     failed "$name: at what" 1 "(dist.timeout is 2): it is $doing; the last checkpoint is untouched"
     goes_on "$name" "$ranks" "$fault-$ranks"
 }
+# Whichever way the others wait for it: in calls of MPI or a node's memory, for gradients or weights.
+engines=("memory.zero=0 dist.node_shared=false" "memory.zero=3 dist.node_shared=true"
+    "memory.zero=3 dist.node_shared=false dist.overlap=true" "memory.zero=3 dist.node_ranks=2 dist.overlap=true"
+    "memory.zero=2 dist.node_ranks=2 dist.overlap=false" "memory.zero=1 dist.node_shared=false dist.overlap=false"
+    "memory.zero=3 dist.node_shared=false dist.overlap=false")
+for i in "${!engines[@]}"; do
+    read -r -a engine <<<"${engines[i]}"
+    aside hangs hang 4 $((i % 4)) "beginning a step" "${engine[@]}"
+done
 aside hangs hang 1 0 "beginning a step"
 aside hangs hang 2 1 "beginning a step"
 aside hangs hang 3 0 "beginning a step"
@@ -215,18 +233,25 @@ check "a rank hangs, MPI for one thread: a sentence" grep -q \
 flips() {
     local ranks=$1 rank=$2 words=$3 name="other weights on rank $2 of $1"
     shift 3
-    TUTTI_FAULT=flip_weight:rank=$rank,step=4 train "$ranks" "flip-$ranks" "${saves[@]}" "$@"
+    TUTTI_FAULT=flip_weight:rank=$rank,step=4 train "$ranks" "flip-$ranks" "${saves[@]}" "${apart[@]}" "$@"
     failed "$name" 1 "step 4: weights differ between ranks: $words, first in bucket "
     failed "$name: where" 1 ", there in h.0.ln_2.bias; not saved, the last checkpoint is untouched"
     equal "$name: the checkpoint before is the last" "step-00000002.h5" \
         "$(cd "$work/flip-$ranks" && find . -name '*.h5*' -printf '%f\n')"
-    goes_on "$name" "$ranks" "flip-$ranks" "$@"
+    goes_on "$name" "$ranks" "flip-$ranks" "${apart[@]}" "$@"
 }
+# Ranks that share weights cannot differ: apart, or in two nodes, they can.
+apart=(dist.node_shared=false)
 aside flips 2 1 "ranks 0 and 1 from each other"
 aside flips 3 0 "rank 0 from the others" precision.compute=bf16
 aside flips 4 3 "rank 3 from the others" memory.zero=0 run.threads=2
 together
-TUTTI_FAULT=flip_weight:rank=1,step=3 trained "other weights, unnoticed between comparisons" 2 unnoticed
-TUTTI_FAULT=flip_weight:rank=1,step=3 train 2 noticed dist.verify_every=3
+apart=(dist.node_ranks=2)
+aside flips 4 1 "ranks 0, 1, 2 and 3 from each other"
+aside flips 3 0 "rank 2 from the others" memory.zero=2
+together
+apart=(dist.node_shared=false)
+TUTTI_FAULT=flip_weight:rank=1,step=3 trained "other weights, unnoticed between comparisons" 2 unnoticed "${apart[@]}"
+TUTTI_FAULT=flip_weight:rank=1,step=3 train 2 noticed dist.verify_every=3 "${apart[@]}"
 failed "other weights, compared every 3 steps" 1 "step 3: weights differ between ranks"
-TUTTI_FAULT=flip_weight:rank=1,step=6 trained "other weights, not compared" 2 off dist.verify_every=0
+TUTTI_FAULT=flip_weight:rank=1,step=6 trained "other weights, not compared" 2 off dist.verify_every=0 "${apart[@]}"

@@ -32,15 +32,20 @@ START_TEST(beats_say_what_a_rank_does)
     int64_t beats = pulse->beats;
     tt_beat(W, "testing");
     ck_assert(tt_all(pulse->beats == beats + 1 && strcmp(pulse->doing, "testing") == 0));
-    tt_wait_begin(W, "MPI_Test");
+    const char *outer = tt_wait_begin(W, "MPI_Test");
     ck_assert(tt_all(pulse->beats == beats + 2 && strcmp(pulse->waiting, "MPI_Test") == 0));
-    tt_wait_end(W);
-    ck_assert(tt_all(pulse->beats == beats + 3 && pulse->waiting == NULL));
+    const char *inner = tt_wait_begin(W, "MPI_Wait");
+    ck_assert(tt_all(pulse->beats == beats + 3 && strcmp(pulse->waiting, "MPI_Wait") == 0));
+    tt_wait_end(W, inner);
+    ck_assert(tt_all(pulse->beats == beats + 4 && strcmp(pulse->waiting, "MPI_Test") == 0));
+    tt_wait_end(W, outer);
+    ck_assert(tt_all(pulse->beats == beats + 5 && pulse->waiting == NULL));
     tt_beat(W, NULL);
-    ck_assert(tt_all(pulse->beats == beats + 4 && strcmp(pulse->doing, "testing") == 0));
+    ck_assert(tt_all(pulse->beats == beats + 6 && strcmp(pulse->doing, "testing") == 0));
     tt_beat(NULL, "testing");
-    tt_wait_begin(NULL, "MPI_Test");
-    tt_wait_end(NULL);
+    outer = tt_wait_begin(NULL, "MPI_Test");
+    ck_assert(tt_all(outer == NULL));
+    tt_wait_end(NULL, outer);
     tt_watch_left(NULL, "nothing");
 }
 END_TEST
