@@ -38,7 +38,7 @@ typedef enum state {
     ELSEWHERE,
     WAITING,
     NAMED
-} state; /* NAMED: it has said who is to blame */
+} state; /* NAMED: it has found who is to blame */
 
 typedef struct answer {
     int32_t round; /* of the question */
@@ -80,6 +80,9 @@ struct tt_watch {
     bool asking;
     double asked; /* seconds ago */
     int32_t round;
+
+    char sentence[512]; /* that ends the job */
+    bool said;
     double ending; /* seconds that are left to this rank, which has named another; 0: it has not */
 };
 
@@ -143,28 +146,33 @@ static void leave_soon(void)
     alarm(LEAVE);
 }
 
-static _Noreturn void end_job(const tt_watch *w)
-{
-    leave_soon();
-    if (!w->is_quiet && w->comm != MPI_COMM_NULL) {
-        MPI_Abort(w->comm, TT_EWORLD);
-    }
-    _exit(TT_EWORLD);
-}
-
-/* One sentence. Buffers of stdio are the other thread's: they are not touched. */
-static void say(const tt_watch *w, const char *sentence)
+/* The sentence, once. Buffers of stdio are the other thread's: they are not touched. */
+static void say(tt_watch *w)
 {
     char line[1024];
     const char *left = w->pulse->left;
+    if (w->said) {
+        return;
+    }
+    w->said = true;
     int length = snprintf(line, sizeof line, "%stutti: %s%s%s\n", isatty(STDERR_FILENO) ? "\n" : "",
-                          sentence, left != NULL ? "; " : "", left != NULL ? left : "");
+                          w->sentence, left != NULL ? "; " : "", left != NULL ? left : "");
     for (ssize_t done = 0, put; done < length; done += put) {
         put = write(STDERR_FILENO, line + done, (size_t)(length - done));
         if (put <= 0) {
             break;
         }
     }
+}
+
+static _Noreturn void end_job(tt_watch *w)
+{
+    leave_soon();
+    say(w);
+    if (!w->is_quiet && w->comm != MPI_COMM_NULL) {
+        MPI_Abort(w->comm, TT_EWORLD);
+    }
+    _exit(TT_EWORLD);
 }
 
 /* Has some node no rank that answered? */
@@ -181,15 +189,18 @@ static bool out_of_reach(const tt_watch *w)
     return !all;
 }
 
-/* The sentence that ends the job; and out, now or later. */
-static void conclude(tt_watch *w, const char *sentence)
+/* There is a sentence: out, now or later. A rank that does not hear rank 0 may be the one that is cut off,
+ * with a launcher's daemon that would hold on to words that it cannot deliver: it speaks last. */
+static void conclude(tt_watch *w)
 {
-    leave_soon();
-    say(w, sentence);
     if (!w->asking || !out_of_reach(w)) {
         end_job(w);
     }
-    alarm(0);
+    if (w->heard[0].state != SILENT) {
+        leave_soon();
+        say(w);
+        alarm(0);
+    }
     w->ending = AWAIT;
 }
 
@@ -243,7 +254,7 @@ static double grace(double timeout)
 static void blame(tt_watch *w, int rank, double age, double timeout, const char *what,
                   const char *words, int others, const char *likewise)
 {
-    char speaker[32] = "", more[64] = "", sentence[512];
+    char speaker[32] = "", more[64] = "";
     if (rank != w->rank) {
         snprintf(speaker, sizeof speaker, "rank %d: ", w->rank);
     }
@@ -251,29 +262,28 @@ static void blame(tt_watch *w, int rank, double age, double timeout, const char 
         snprintf(more, sizeof more, ", and %d other rank%s %s", others, others > 1 ? "s" : "",
                  likewise);
     }
-    snprintf(sentence, sizeof sentence,
+    snprintf(w->sentence, sizeof w->sentence,
              "%srank %d (host %s) has made no progress for %.0f s (dist.timeout is %g): it %s%s%s",
              speaker, rank, w->place[rank].host, age, timeout, what, words, more);
-    conclude(w, sentence);
+    conclude(w);
 }
 
 /* All wait. A rank that waits in another call than rank 0 is named beside it, else the last one. */
 static void blame_all(tt_watch *w, double timeout)
 {
     const answer *heard = w->heard;
-    char sentence[512];
     int other = w->size - 1;
     for (int r = w->size - 1; r > 0; r--) {
         other = strcmp(heard[r].words, heard[0].words) != 0 ? r : other;
     }
     snprintf(
-        sentence, sizeof sentence,
+        w->sentence, sizeof w->sentence,
         "rank %d: no rank has made progress for %.0f s (dist.timeout is %g): all wait for each "
         "other, rank 0 (host %s) in %s, rank %d (host %s) in %s; the network or the MPI "
         "library is stuck",
         w->rank, w->age, timeout, w->place[0].host, heard[0].words, other, w->place[other].host,
         heard[other].words);
-    conclude(w, sentence);
+    conclude(w);
 }
 
 /* From what all ranks said. Ends the job, or returns when nobody is to blame: the seconds until a rank

@@ -12,7 +12,7 @@
  *
  * In the first three cases one sentence says so, and the job ends with exit code 1 on all ranks. Where no
  * rank of a node answers, it may be out of the launcher's reach too, which then waits for that node when it
- * is asked to end the job, for minutes. So the rank that has said the sentence waits first, half a minute,
+ * is asked to end the job, for minutes. So the rank that has found the one to blame waits first, half a minute,
  * in which a launcher notices the loss and ends the job itself; others that ask meanwhile are told that the
  * rank to blame has been named, and say nothing.
  *
