@@ -12,10 +12,6 @@
 # What the plan is told: the rate; the delay plus what a message takes without any, measured here; and
 # how fast a rank computes, measured with as many ranks on one host, because the hosts share this
 # machine's processors. TUTTI_BIN is the program, default build/release/tutti. Some seconds a row.
-#
-# Open MPI is told to let both directions of a connection flow at once and to sum in a ring, unless its
-# variables below say something else: left to itself it does neither over TCP, and a sum of 3 ranks takes
-# three times what the wire needs.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 tutti=$(realpath -m "${TUTTI_BIN:-$here/../build/release/tutti}")
@@ -52,10 +48,6 @@ done
 work=$(mktemp -d "${TMPDIR:-/tmp}/tutti-wire.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive LC_ALL=C
-export OMPI_MCA_btl_tcp_flags=${OMPI_MCA_btl_tcp_flags:-send}
-export OMPI_MCA_coll_tuned_use_dynamic_rules=${OMPI_MCA_coll_tuned_use_dynamic_rules:-1}
-export OMPI_MCA_coll_tuned_allreduce_algorithm=${OMPI_MCA_coll_tuned_allreduce_algorithm:-4}
-export OMPI_MCA_coll_libnbc_iallreduce_algorithm=${OMPI_MCA_coll_libnbc_iallreduce_algorithm:-1}
 
 if [[ -z $config ]]; then
     config=$work/wire.yaml
