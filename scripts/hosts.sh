@@ -75,7 +75,7 @@ at() {
         say "--at $pid: no hosts.sh with this process id has hosts up"
         exit 1
     }
-    first=$(ps -o pid= --ppid "$pid" -C unshare | awk '{ print $1; exit }')
+    first=$(ps -o pid=,comm= --ppid "$pid" | awk '$2 == "unshare" { print $1; exit }')
     inner=$(ps -o pid= --ppid "${first:-0}" | awk '{ print $1; exit }')
     [[ -n $inner ]] || {
         say "--at $pid: its hosts are gone"
