@@ -17,9 +17,10 @@ static const char usage[] =
     "                  [--latency_us L --gbps G [--tokens_per_s X] [--sum_gb_s Y]]\n"
     "                  [--json]\n\n"
     "Prints what the run that CONFIG describes takes on R ranks (default 1): memory by component,\n"
-    "of a rank and of a node of N ranks (default: all); what each technique changes in it; "
-    "formats;\n"
-    "bytes on the wire and FLOPs. Nothing is trained.\n\n"
+    "of a rank and of a node of N ranks (default: all), who share memory as dist.node_shared and\n"
+    "dist.node_ranks say; what each technique changes in it; formats; bytes on the wire and "
+    "FLOPs.\n"
+    "Nothing is trained.\n\n"
     "--memory, which is what a rank may take (8GiB, 16GB, 900MiB): for each way to recompute\n"
     "activations whether it fits, the largest micro-batch that does, and what it costs in time, "
     "by\n"
@@ -150,30 +151,28 @@ int tt_cmd_plan(int argc, char **argv)
         goto out;
     }
     const bool wired = gbps > 0;
-    const tt_network network = {.ranks = tt_int(ranks),
-                                .node_ranks = tt_int(tt_max(per_node, 1)),
-                                .latency = 1e-6 * latency_us,
-                                .link = 1e9 / 8 * gbps,
-                                .sum = sum_gb_s > 0 ? 1e-9 / sum_gb_s : 0};
+    const int machine = tt_int(per_node > 0 ? per_node : wired ? 1 : ranks);
+    tt_network network = {.ranks = tt_int(ranks),
+                          .node_ranks = (int)tt_min(machine, ranks),
+                          .latency = 1e-6 * latency_us,
+                          .link = 1e9 / 8 * gbps,
+                          .sum = sum_gb_s > 0 ? 1e-9 / sum_gb_s : 0};
     TT_TRY(memory_limit(memory, &limit, &err));
     TT_TRY(check_network(&network, rate, &err));
     tt_config_preset(&config);
     TT_TRY(tt_config_load(&config, argv[1], argc - 2, argv + 2, &err));
     TT_TRY(data_vocab(&config, &vocab, &err));
-    TT_TRY(tt_blueprint_make(&print, &config, vocab, 0, tt_int(ranks),
-                             tt_threads_choose(&config, 1), getenv("TUTTI_ISA"), &err));
+    TT_TRY(tt_blueprint_imagine(&print, &config, vocab, machine, tt_int(ranks),
+                                tt_threads_choose(&config, 1), getenv("TUTTI_ISA"), &err));
+    network.shared = print.node_ranks > 1 && print.node_ranks == network.node_ranks;
     if (limit > 0 || wired) {
         TT_TRY(measure(&price, &print, &err));
     }
     if (wired) {
         TT_TRY(look_out(&outlook, &print, &price, &network, rate, &err));
     }
-    TT_TRY(tt_ledger_make(&ledger, &print,
-                          per_node > 0 ? tt_int(per_node)
-                          : wired      ? 1
-                                       : tt_int(ranks),
-                          limit, limit > 0 || wired ? &price : NULL, wired ? &outlook : NULL,
-                          &err));
+    TT_TRY(tt_ledger_make(&ledger, &print, limit, limit > 0 || wired ? &price : NULL,
+                          wired ? &outlook : NULL, &err));
     (json ? tt_ledger_json : tt_ledger_text)(&ledger, &text);
     rc = tt_cli_print(&text, &err);
 out:

@@ -7,18 +7,44 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "tutti/base/memory.h"
 #include "tutti/base/narrow.h"
 #include "tutti/optim/scaler.h"
 
-tt_code tt_ledger_make(tt_ledger *ledger, const tt_blueprint *print, int ranks_per_node,
-                       int64_t limit, const tt_price *price, const tt_outlook *outlook, tt_err *err)
+static const char *const keeping_names[TT_KEEPINGS] = {"whole", "pieces"};
+
+/* From zero 2 on, a rank of several that plays more than one micro-batch may keep all sums, or its own. */
+static tt_code weigh_keepings(tt_ledger *ledger, tt_err *err)
+{
+    tt_code rc = TT_OK;
+    const tt_blueprint *p = ledger->print;
+    tt_blueprint other = {.act_bytes = 0};
+    for (int i = 0; i < TT_KEEPINGS && p->scatters && p->split.accumulate > 1; i++) {
+        tt_config config = p->config;
+        TT_TRY(tt_config_set(&config, "keeping", "memory.gradients", keeping_names[i], err));
+        TT_TRY(tt_blueprint_imagine(&other, &config, p->shape.vocab_used, p->neighbours,
+                                    p->plan.ranks, p->plan.threads, p->ops.isa, err));
+        ledger->keeping[ledger->keepings++] =
+            (tt_keeping){.name = keeping_names[i],
+                         .chosen = other.slices == p->slices,
+                         .bytes = other.plan.bytes[TT_MEM_GRADIENTS],
+                         .wire_calls = other.plan.wire_calls,
+                         .wire_bytes = other.plan.wire_bytes};
+        tt_blueprint_free(&other);
+    }
+out:
+    return rc;
+}
+
+tt_code tt_ledger_make(tt_ledger *ledger, const tt_blueprint *print, int64_t limit,
+                       const tt_price *price, const tt_outlook *outlook, tt_err *err)
 {
     tt_code rc = TT_OK;
     *ledger = (tt_ledger){.print = print,
-                          .node_ranks = tt_int(tt_min(ranks_per_node, print->plan.ranks)),
                           .limit = limit,
                           .price = price != NULL ? *price : (tt_price){.rounds = 0},
                           .outlook = outlook};
+    TT_TRY(weigh_keepings(ledger, err));
     TT_TRY(tt_techniques_make(ledger->effect, &ledger->effects, print, err));
     if (limit > 0) {
         ledger->choices = tt_choices_make(ledger->choice, print, limit, price);
@@ -29,34 +55,120 @@ out:
 
 /* ---- memory ---- */
 
+/* What a rank holds itself, and what it holds together with those that share memory with it. */
+typedef struct held {
+    size_t own, once;
+} held;
+
+static size_t of_rank(const tt_blueprint *p, held h)
+{
+    return h.own + (h.once + tt_size(p->node_ranks) - 1) / tt_size(p->node_ranks);
+}
+
+/* Of the fullest machine, whose ranks share among so many at a time. */
+static size_t of_node(const tt_blueprint *p, held h)
+{
+    const int64_t sharing = tt_ceil_div(p->neighbours, p->node_ranks);
+    return h.own * tt_size(p->neighbours) + h.once * tt_size(sharing);
+}
+
+static held component(const tt_blueprint *p, int i)
+{
+    return (held){p->plan.own[i], p->plan.once[i]};
+}
+
+static void find_groups(const tt_blueprint *p, held group[TT_GROUPS])
+{
+    size_t own[TT_GROUPS], once[TT_GROUPS];
+    tt_group_bytes(p->plan.own, p->plan.libraries, own);
+    tt_group_bytes(p->plan.once, 0, once);
+    for (int g = 0; g < TT_GROUPS; g++) {
+        group[g] = (held){own[g], once[g]};
+    }
+}
+
 /* One row: bytes of a rank and of a node, and after it what they are made of. */
-__attribute__((format(printf, 5, 6))) static void row_text(const tt_ledger *ledger, tt_text *out,
-                                                           const char *name, size_t bytes,
-                                                           const char *why, ...)
+__attribute__((format(printf, 5, 6))) static void
+row_text(const tt_ledger *ledger, tt_text *out, const char *name, held h, const char *why, ...)
 {
     char rank[32], node[32], made[256];
     va_list args;
     va_start(args, why);
     vsnprintf(made, sizeof made, why, args);
     va_end(args);
-    tt_human_bytes((double)bytes, rank);
-    tt_human_bytes((double)bytes * ledger->node_ranks, node);
+    tt_human_bytes((double)of_rank(ledger->print, h), rank);
+    tt_human_bytes((double)of_node(ledger->print, h), node);
     tt_text_add(out, "  %-14s %12s %12s%s%s\n", name, rank, node, made[0] != '\0' ? "   " : "",
                 made);
+}
+
+/* " of N" where fewer than all N elements are held. */
+static void part_text(const tt_blueprint *p, int64_t elements, char out[32])
+{
+    out[0] = '\0';
+    if (elements < p->params.total) {
+        snprintf(out, 32, " of %lld", (long long)p->params.total);
+    }
 }
 
 static void weights_text(const tt_ledger *ledger, tt_text *out)
 {
     const tt_blueprint *p = ledger->print;
-    const size_t *bytes = p->plan.bytes;
-    row_text(ledger, out, "  stored", bytes[TT_MEM_WEIGHTS], "%lld x %zu bytes (%s)",
-             (long long)p->params.total, p->act_bytes, tt_formats[p->ops.format].name);
-    if (bytes[TT_MEM_WIDE] > 0) {
-        row_text(ledger, out, "  fp32 copies", bytes[TT_MEM_WIDE], "%lld x 4 bytes (fp32_ops)",
+    char part[32], once[48] = "";
+    held stored = component(p, TT_MEM_WEIGHTS), wide = component(p, TT_MEM_WIDE),
+         packed = component(p, TT_MEM_PACKED);
+    if (p->shares) {
+        snprintf(once, sizeof once, ", once for %d ranks", p->node_ranks);
+    }
+    if (p->rotates) {
+        const held pieces = {tt_arena_cost(tt_bytes(p->cut.elements, p->act_bytes)), 0};
+        stored.own -= pieces.own;
+        part_text(p, p->cut.elements, part);
+        row_text(ledger, out, "  pieces", pieces, "%lld%s x %zu bytes (%s)",
+                 (long long)p->cut.elements, part, p->act_bytes, tt_formats[p->ops.format].name);
+    }
+    part_text(p, p->weight_ring.elements, part);
+    row_text(ledger, out, p->rotates ? "  in turn" : "  stored", stored,
+             "%lld%s x %zu bytes (%s)%s", (long long)p->weight_ring.elements, part, p->act_bytes,
+             tt_formats[p->ops.format].name, once);
+    if (of_rank(p, wide) > 0) {
+        row_text(ledger, out, "  fp32 copies", wide, "%lld x 4 bytes (fp32_ops)",
                  (long long)p->params.wide);
     }
-    if (bytes[TT_MEM_PACKED] > 0) {
-        row_text(ledger, out, "  packed", bytes[TT_MEM_PACKED], "as matmuls read them");
+    if (of_rank(p, packed) > 0) {
+        row_text(ledger, out, "  packed", packed, "as matmuls read them%s", once);
+    }
+}
+
+static void gradients_text(const tt_ledger *ledger, tt_text *out)
+{
+    const tt_blueprint *p = ledger->print;
+    const held all = component(p, TT_MEM_GRADIENTS);
+    char size[32], exact[64] = "", part[32];
+    if (p->config.run.exact) {
+        tt_human_bytes((double)p->params.total * (sizeof(int64_t) - sizeof(float)), size);
+        snprintf(exact, sizeof exact, " (exact mode: 8, not 4; %s more)", size);
+    }
+    if (!p->slices && p->staging == 0) {
+        row_text(ledger, out, "gradients", all, "%lld x %zu bytes%s", (long long)p->params.total,
+                 p->grad_bytes, exact);
+        return;
+    }
+    row_text(ledger, out, "gradients", all, "%s", "");
+    if (p->slices) {
+        part_text(p, p->cut.elements, part);
+        row_text(ledger, out, "  pieces",
+                 (held){tt_arena_cost(tt_bytes(p->cut.elements, p->grad_bytes)), 0},
+                 "%lld%s x %zu bytes%s", (long long)p->cut.elements, part, p->grad_bytes, exact);
+    }
+    part_text(p, p->gradient_ring.elements, part);
+    row_text(ledger, out, p->slices ? "  in turn" : "  whole",
+             (held){tt_arena_cost(tt_bytes(p->gradient_ring.elements, p->grad_bytes)), 0},
+             "%lld%s x %zu bytes%s", (long long)p->gradient_ring.elements, part, p->grad_bytes,
+             p->slices ? "" : exact);
+    if (p->staging > 0) {
+        row_text(ledger, out, "  staging", (held){tt_arena_cost(p->staging), 0},
+                 "pieces from and to %d other node%s", p->nodes - 1, p->nodes == 2 ? "" : "s");
     }
 }
 
@@ -69,17 +181,15 @@ static void optimizer_text(const tt_ledger *ledger, tt_text *out)
                  [TT_MASTER_SPLIT] = {10, "half of the master 2, m 4, v 4"},
                  [TT_MASTER_NONE] = {8, "m 4, v 4"}};
     const tt_blueprint *p = ledger->print;
-    char part[32] = "";
-    if (p->shard.elements < p->params.total) {
-        snprintf(part, sizeof part, " of %lld", (long long)p->params.total);
-    }
+    char part[32];
+    part_text(p, p->shard.elements, part);
     const bool in_file = p->plan.file_bytes > 0;
     if (in_file) {
-        row_text(ledger, out, "optimizer", p->plan.bytes[TT_MEM_OPTIMIZER],
+        row_text(ledger, out, "optimizer", component(p, TT_MEM_OPTIMIZER),
                  "on its way between the disk and the update");
     }
     row_text(ledger, out, in_file ? "  on disk" : "optimizer",
-             in_file ? p->plan.file_bytes : p->plan.bytes[TT_MEM_OPTIMIZER],
+             in_file ? (held){p->plan.file_bytes, 0} : component(p, TT_MEM_OPTIMIZER),
              "%lld%s x %d bytes (%s)%s%s%s", (long long)p->shard.elements, part,
              kinds[p->master].bytes, kinds[p->master].of, in_file ? ", in " : "",
              p->config.memory.optimizer_file, in_file ? ".RANK" : "");
@@ -89,17 +199,13 @@ static void memory_text(const tt_ledger *ledger, tt_text *out)
 {
     const tt_blueprint *p = ledger->print;
     const tt_plan *plan = &p->plan;
-    size_t group[TT_GROUPS];
-    char size[32], kept[32];
-    tt_group_bytes(plan->bytes, plan->libraries, group);
+    held group[TT_GROUPS];
+    char size[32], kept[32], sharing[48] = "";
+    find_groups(p, group);
     tt_text_add(out, "%-16s %12s %12s\n", "Memory", "a rank", "a node");
     row_text(ledger, out, "weights", group[TT_GROUP_WEIGHTS], "%s", "");
     weights_text(ledger, out);
-    tt_human_bytes((double)p->params.total * (sizeof(int64_t) - sizeof(float)), size);
-    row_text(ledger, out, "gradients", group[TT_GROUP_GRADIENTS],
-             p->config.run.exact ? "%lld x %zu bytes (exact mode: 8, not 4; %s more)"
-                                 : "%lld x %zu bytes",
-             (long long)p->params.total, p->grad_bytes, size);
+    gradients_text(ledger, out);
     optimizer_text(ledger, out);
     const tt_recompute *again = &p->recompute;
     char blocks[96] = "";
@@ -110,7 +216,7 @@ static void memory_text(const tt_ledger *ledger, tt_text *out)
         snprintf(blocks, sizeof blocks, ", norms and GELU computed again");
     }
     const int64_t tokens = tt_mul(p->split.micro, p->shape.T);
-    tt_human_bytes((double)group[TT_GROUP_ACTIVATIONS] / (double)tokens, size);
+    tt_human_bytes((double)of_rank(p, group[TT_GROUP_ACTIVATIONS]) / (double)tokens, size);
     tt_human_bytes((double)plan->kept, kept);
     row_text(ledger, out, "activations", group[TT_GROUP_ACTIVATIONS],
              "%lld tokens x %s%s (%s of them wait for backward)", (long long)tokens, size, blocks,
@@ -121,8 +227,11 @@ static void memory_text(const tt_ledger *ledger, tt_text *out)
              size);
     row_text(ledger, out, "libraries", group[TT_GROUP_LIBRARIES],
              "MPI, HDF5, OpenBLAS, the program; an estimate");
-    row_text(ledger, out, "total", group[TT_GROUP_TOTAL], "%d rank%s on a node, %d in all",
-             ledger->node_ranks, ledger->node_ranks == 1 ? "" : "s", plan->ranks);
+    if (p->node_ranks > 1) {
+        snprintf(sharing, sizeof sharing, "; %d share memory", p->node_ranks);
+    }
+    row_text(ledger, out, "total", group[TT_GROUP_TOTAL], "%d rank%s on a node, %d in all%s",
+             p->neighbours, p->neighbours == 1 ? "" : "s", plan->ranks, sharing);
     tt_text_add(out, "\n");
 }
 
@@ -220,13 +329,40 @@ static void scales_text(const tt_blueprint *p, tt_text *out)
     tt_text_add(out, "\n");
 }
 
+/* Weights of ZeRO 3 come, and pieces of gradients go, in every micro-batch. */
+static void wire_text(const tt_ledger *ledger, tt_text *out)
+{
+    const tt_blueprint *p = ledger->print;
+    const tt_plan *plan = &p->plan;
+    const long long K = p->split.accumulate;
+    char size[32], sums[32];
+    tt_text_add(out, "Wire per step and rank");
+    if (K > 1 && (p->rotates || p->slices)) {
+        tt_text_add(out, ", with accumulate %lld\n", K);
+    } else {
+        tt_text_add(out, "%s\n", p->rotates ? "" : " (whatever accumulate is)");
+    }
+    tt_human_bytes((double)plan->wire_bytes, size);
+    tt_text_add(out, "  collectives    %12lld\n", (long long)plan->wire_calls);
+    tt_text_add(out, "  payload        %12s   (%d bucket%s of at most %lld MB)\n", size,
+                p->buckets.count, p->buckets.count == 1 ? "" : "s",
+                (long long)p->config.dist.bucket_mb);
+    for (int i = 0; i < ledger->keepings; i++) {
+        const tt_keeping *k = &ledger->keeping[i];
+        tt_human_bytes((double)k->wire_bytes, size);
+        tt_human_bytes((double)k->bytes, sums);
+        tt_text_add(out, "  gradients %-6s %10s   with %lld collectives; %s in memory%s\n", k->name,
+                    size, (long long)k->wire_calls, sums, k->chosen ? " (chosen)" : "");
+    }
+    tt_text_add(out, "\n");
+}
+
 void tt_ledger_text(const tt_ledger *ledger, tt_text *out)
 {
     const tt_blueprint *p = ledger->print;
     const tt_plan *plan = &p->plan;
     const tt_shape *s = &p->shape;
     const tt_split *b = &p->split;
-    char size[32];
     tt_text_add(out,
                 "Model: gpt2, %lld blocks, %lld heads (%lld key-value), %lld channels, ffn %lld, "
                 "context %lld, vocabulary %lld%s\n",
@@ -246,12 +382,7 @@ void tt_ledger_text(const tt_ledger *ledger, tt_text *out)
     }
     tt_autocast_text(&p->autocast, out);
     scales_text(p, out);
-    tt_human_bytes((double)plan->wire_bytes, size);
-    tt_text_add(out, "Wire per step and rank (whatever accumulate is)\n");
-    tt_text_add(out, "  collectives    %12lld\n", (long long)plan->wire_calls);
-    tt_text_add(out, "  payload        %12s   (%d bucket%s of at most %lld MB)\n\n", size,
-                p->buckets.count, p->buckets.count == 1 ? "" : "s",
-                (long long)p->config.dist.bucket_mb);
+    wire_text(ledger, out);
     if (ledger->outlook != NULL) {
         tt_outlook_text(ledger->outlook, out);
     }
@@ -277,23 +408,48 @@ static void groups_json(const size_t group[TT_GROUPS], tt_text *out)
     tt_text_add(out, "}");
 }
 
+static void components_json(const char *name, const size_t *bytes, tt_text *out)
+{
+    tt_text_add(out, ", \"%s\": {", name);
+    for (int i = 0; i < TT_MEM_COMPONENTS; i++) {
+        tt_text_add(out, "%s\"%s\": %zu", i > 0 ? ", " : "", tt_component_names[i], bytes[i]);
+    }
+    tt_text_add(out, "}");
+}
+
 static void memory_json(const tt_ledger *ledger, tt_text *out)
 {
-    const tt_plan *plan = &ledger->print->plan;
-    size_t group[TT_GROUPS], node[TT_GROUPS];
-    tt_group_bytes(plan->bytes, plan->libraries, group);
+    const tt_blueprint *p = ledger->print;
+    const tt_plan *plan = &p->plan;
+    held group[TT_GROUPS];
+    size_t rank[TT_GROUPS], node[TT_GROUPS];
+    find_groups(p, group);
+    tt_group_bytes(plan->bytes, plan->libraries, rank);
     for (int g = 0; g < TT_GROUPS; g++) {
-        node[g] = group[g] * tt_size(ledger->node_ranks);
+        node[g] = of_node(p, group[g]);
     }
     tt_text_add(out, "{\"rank_bytes\": ");
-    groups_json(group, out);
-    tt_text_add(out, ", \"node_ranks\": %d, \"node_bytes\": ", ledger->node_ranks);
+    groups_json(rank, out);
+    tt_text_add(out, ", \"node_ranks\": %d, \"sharing_ranks\": %d, \"node_bytes\": ", p->neighbours,
+                p->node_ranks);
     groups_json(node, out);
-    tt_text_add(out, ", \"component_bytes\": {");
-    for (int i = 0; i < TT_MEM_COMPONENTS; i++) {
-        tt_text_add(out, "%s\"%s\": %zu", i > 0 ? ", " : "", tt_component_names[i], plan->bytes[i]);
+    components_json("component_bytes", plan->bytes, out);
+    components_json("shared_bytes", plan->once, out);
+    tt_text_add(out, ", \"kept_bytes\": %zu}", plan->kept);
+}
+
+static void keepings_json(const tt_ledger *ledger, tt_text *out)
+{
+    tt_text_add(out, ", \"gradients\": [");
+    for (int i = 0; i < ledger->keepings; i++) {
+        const tt_keeping *k = &ledger->keeping[i];
+        tt_text_add(out,
+                    "%s{\"name\": \"%s\", \"chosen\": %s, \"gradient_bytes\": %zu, "
+                    "\"wire_calls\": %lld, \"wire_bytes\": %lld}",
+                    i > 0 ? ", " : "", k->name, k->chosen ? "true" : "false", k->bytes,
+                    (long long)k->wire_calls, (long long)k->wire_bytes);
     }
-    tt_text_add(out, "}, \"kept_bytes\": %zu}", plan->kept);
+    tt_text_add(out, "]");
 }
 
 static void choices_json(const tt_ledger *ledger, tt_text *out)
@@ -360,6 +516,9 @@ void tt_ledger_json(const tt_ledger *ledger, tt_text *out)
     memory_json(ledger, out);
     tt_text_add(out, ", \"techniques\": ");
     tt_techniques_json(ledger->effect, ledger->effects, out);
+    if (ledger->keepings > 0) {
+        keepings_json(ledger, out);
+    }
     if (ledger->limit > 0) {
         choices_json(ledger, out);
     }

@@ -363,6 +363,7 @@ static tt_code resolve_holding(tt_blueprint *p, const tt_node *node, tt_err *err
     p->rotates = several && zero == 3;
     p->node_ranks = node->size;
     p->nodes = node->count;
+    p->neighbours = node->size;
     p->shares = node->size > 1 && zero >= 1;
     TT_TRY(tt_ring_make(&p->weight_ring, &p->buckets, p->params.stage_end, p->params.stages,
                         !p->rotates, err));
@@ -370,6 +371,22 @@ static tt_code resolve_holding(tt_blueprint *p, const tt_node *node, tt_err *err
                         !p->slices, err));
     TT_TRY(tt_reduce_staging(&p->staging, node, &p->buckets, p->scatters, p->grad_bytes, err));
 out:
+    return rc;
+}
+
+tt_code tt_blueprint_imagine(tt_blueprint *p, const tt_config *config, int64_t data_vocab,
+                             int neighbours, int ranks, int threads, const char *isa, tt_err *err)
+{
+    tt_node node;
+    const int there = (int)tt_min(neighbours, ranks);
+    tt_code rc = tt_node_imagine(&node, 0, ranks, tt_plan_sharers(config, there), err);
+    if (rc == TT_OK) {
+        rc = tt_blueprint_make_on(p, config, data_vocab, &node, threads, isa, err);
+    }
+    if (rc == TT_OK) {
+        p->neighbours = there;
+    }
+    tt_node_close(&node);
     return rc;
 }
 

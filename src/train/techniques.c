@@ -62,6 +62,9 @@ static const technique techniques[] = {
     {"recompute sqrt", "memory.recompute=sqrt memory.recompute_blocks=0", KEEP, "", false, false},
     {"recompute block", "memory.recompute=block", KEEP, "", false, false},
     {"zero 1", "memory.zero=1", "memory.zero=0", "", false, false},
+    {"zero 2", "memory.zero=2", "memory.zero=0", "", false, false},
+    {"zero 3", "memory.zero=3", "memory.zero=0", "", false, false},
+    {"shared weights", "dist.node_shared=true", "dist.node_shared=false", "", true, false},
     {"optimizer file", "memory.optimizer_file=FILE", "memory.optimizer_file=", "", true, false},
     {"packed weights", "memory.pack_weights=true", "memory.pack_weights=false", "", false, false},
     {"exact mode", "run.exact=true", "run.exact=false", "", false, false},
@@ -122,8 +125,8 @@ static tt_code bytes_with(const tt_blueprint *print, const char *keys, const cha
     const int64_t sequences = print->split.sequences / print->split.ranks;
     TT_TRY(apply(&config, keys, sequences, err));
     TT_TRY(apply(&config, more, sequences, err));
-    TT_TRY(tt_blueprint_make(&other, &config, print->shape.vocab_used, 0, print->plan.ranks,
-                             print->plan.threads, print->ops.isa, err));
+    TT_TRY(tt_blueprint_imagine(&other, &config, print->shape.vocab_used, print->neighbours,
+                                print->plan.ranks, print->plan.threads, print->ops.isa, err));
     tt_group_bytes(other.plan.bytes, other.plan.libraries, group);
 out:
     tt_blueprint_free(&other);

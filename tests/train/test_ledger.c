@@ -10,9 +10,16 @@ static tt_config bf16_config(const char *run)
     return config;
 }
 
+/* On machines of so many ranks. */
+static void make_on(tt_blueprint *p, const tt_config *config, int neighbours, int ranks)
+{
+    must(tt_blueprint_imagine(p, config, 257, neighbours, ranks, 1, NULL, &err_));
+}
+
+/* Each rank on a machine of its own. */
 static void make(tt_blueprint *p, const tt_config *config, int ranks)
 {
-    must(tt_blueprint_make(p, config, 257, 0, ranks, 1, NULL, &err_));
+    make_on(p, config, 1, ranks);
 }
 
 /* The row of this name; NULL: it has none. */
@@ -54,7 +61,7 @@ START_TEST(cells_by_hand)
     set(&config, "memory.zero", "1");
     set(&config, "memory.pack_weights", "false");
     make(&p, &config, 2);
-    must(tt_ledger_make(&ledger, &p, 2, 0, NULL, NULL, &err_));
+    must(tt_ledger_make(&ledger, &p, 0, NULL, NULL, &err_));
     const int64_t N = p.params.total, mine = p.shard.elements;
     ck_assert_int_lt(mine, N);
     const tt_effect *bf16 = row(&ledger, "bf16");
@@ -79,6 +86,156 @@ START_TEST(cells_by_hand)
 }
 END_TEST
 
+static int64_t packed_cost(const tt_blueprint *p)
+{
+    const tt_held held = tt_blueprint_held(p, 0);
+    return tt_count(tt_model_packed_bytes(&p->shape, &p->params, &p->ops, &held));
+}
+
+/* A rank's part of what so many hold together. */
+static int64_t part(int64_t bytes, int ranks)
+{
+    return tt_ceil_div(bytes, ranks);
+}
+
+/* What is held once is a rank's by its part; ZeRO 0 holds nothing so, ZeRO 2 and 3 pieces and rings. Six
+ * ranks on machines of three, by hand. */
+START_TEST(shared_cells_by_hand)
+{
+    enum { R = 6, N = 3 };
+    tt_config config = bf16_config("shared");
+    tt_ledger ledger;
+    tt_blueprint p, zero2, zero3;
+    set(&config, "model.layers", "5");
+    set(&config, "dist.bucket_mb", "1");
+    make_on(&p, &config, N, R);
+    must(tt_ledger_make(&ledger, &p, 0, NULL, NULL, &err_));
+    const int64_t all = p.params.total, mine = p.shard.elements, packed = packed_cost(&p);
+    const int64_t copies = cost(all, 2) + packed, parts = part(cost(all, 2), N) + part(packed, N);
+    ck_assert_int_eq(p.node_ranks, N);
+    expect(&ledger, "shared weights", true, parts - copies, 0, 0, 0);
+    expect(&ledger, "packed weights", true, part(packed, N), 0, 0, 0);
+    expect(&ledger, "zero 1", true, parts - copies, 0, 3 * (cost(mine, 4) - cost(all, 4)), 0);
+    /* Gradients: pieces and a ring for the whole, and what waits between the two machines. */
+    set(&config, "memory.zero", "2");
+    make_on(&zero2, &config, N, R);
+    ck_assert(zero2.slices && !zero2.rotates && zero2.staging > 0);
+    const int64_t ring = zero2.gradient_ring.elements;
+    ck_assert_int_eq(ring, all); /* one bucket: one group */
+    const int64_t sums = cost(mine, 4) + cost(ring, 4) + cost(tt_count(zero2.staging), 1);
+    expect(&ledger, "zero 2", false, 0, sums - cost(all, 4), 0, 0);
+    /* Weights: its pieces beside its part of the ring. */
+    set(&config, "memory.zero", "3");
+    make_on(&zero3, &config, N, R);
+    ck_assert(zero3.rotates && zero3.weight_ring.places < zero3.weight_ring.count + 1);
+    const int64_t turns =
+        cost(mine, 2) + part(cost(zero3.weight_ring.elements, 2), N) + part(packed_cost(&zero3), N);
+    expect(&ledger, "zero 3", false, turns - parts, sums - cost(all, 4), 0, 0);
+    tt_blueprint_free(&p);
+    tt_blueprint_free(&zero2);
+    tt_blueprint_free(&zero3);
+}
+END_TEST
+
+/* Blocks large enough for buckets of their own: what is held in turn is less than all. */
+static tt_config rings_config(const char *run, int zero)
+{
+    tt_config config = bf16_config(run);
+    set(&config, "model.layers", "6");
+    set(&config, "model.channels", "160");
+    set(&config, "model.ffn", "640");
+    set(&config, "dist.bucket_mb", "1");
+    set(&config, "memory.zero", "%d", zero);
+    return config;
+}
+
+/* The page of ZeRO 3 on machines of four, of which two at a time share: numbers of elements, and a node
+ * that holds twice what is held once. */
+START_TEST(page_of_pieces_and_rings)
+{
+    tt_config config = rings_config("rings", 3);
+    tt_blueprint p;
+    tt_ledger ledger;
+    tt_text page = {0};
+    char line[256], rank[32], node[32];
+    set(&config, "dist.node_ranks", "2");
+    make_on(&p, &config, 4, 8);
+    must(tt_ledger_make(&ledger, &p, 0, NULL, NULL, &err_));
+    ck_assert_int_eq(p.node_ranks, 2);
+    ck_assert_int_eq(p.neighbours, 4);
+    const long long N = p.params.total, mine = p.cut.elements;
+    const long long weights = p.weight_ring.elements, gradients = p.gradient_ring.elements;
+    ck_assert_int_lt(weights, N);
+    ck_assert_int_lt(gradients, N);
+    tt_ledger_text(&ledger, &page);
+    const int64_t once = cost(weights, 2);
+    tt_human_bytes((double)once / 2, rank);
+    tt_human_bytes((double)once * 2, node);
+    snprintf(line, sizeof line,
+             "\n    in turn      %12s %12s   %lld of %lld x 2 bytes (bf16), once for 2 ranks\n",
+             rank, node, weights, N);
+    ck_assert_msg(strstr(page.data, line) != NULL, "no '%s' in\n%s", line, page.data);
+    tt_human_bytes((double)cost(mine, 2), rank);
+    tt_human_bytes(4 * (double)cost(mine, 2), node);
+    snprintf(line, sizeof line, "\n    pieces       %12s %12s   %lld of %lld x 2 bytes (bf16)\n",
+             rank, node, mine, N);
+    ck_assert_msg(strstr(page.data, line) != NULL, "no '%s' in\n%s", line, page.data);
+    snprintf(line, sizeof line, "   %lld of %lld x 4 bytes\n", mine, N);
+    ck_assert_msg(strstr(page.data, line) != NULL, "no '%s' in\n%s", line, page.data);
+    snprintf(line, sizeof line, "   %lld of %lld x 4 bytes\n", gradients, N);
+    ck_assert_msg(strstr(page.data, line) != NULL, "no '%s' in\n%s", line, page.data);
+    ck_assert_ptr_nonnull(strstr(page.data, "   pieces from and to 3 other nodes\n"));
+    ck_assert_ptr_nonnull(strstr(page.data, "   4 ranks on a node, 8 in all; 2 share memory\n"));
+    ck_assert_ptr_nonnull(strstr(page.data, "Wire per step and rank\n"));
+    tt_text_free(&page);
+    tt_blueprint_free(&p);
+}
+END_TEST
+
+/* Of several micro-batches ZeRO 2 keeps all sums and sends them once, or its own and sends each time. */
+START_TEST(keepings_by_hand)
+{
+    enum { K = 3 };
+    tt_config config = rings_config("keepings", 2);
+    tt_blueprint p, q;
+    tt_ledger ledger;
+    tt_text page = {0};
+    make(&p, &config, 2);
+    must(tt_ledger_make(&ledger, &p, 0, NULL, NULL, &err_));
+    ck_assert_int_eq(ledger.keepings, 0); /* one micro-batch: no difference */
+    ck_assert(p.slices);
+    set(&config, "batch.accumulate", "%d", K);
+    make(&q, &config, 2);
+    must(tt_ledger_make(&ledger, &q, 0, NULL, NULL, &err_));
+    ck_assert_int_eq(ledger.keepings, TT_KEEPINGS);
+    const tt_keeping *whole = &ledger.keeping[0], *pieces = &ledger.keeping[1];
+    ck_assert(whole->chosen && !pieces->chosen && !q.slices);
+    ck_assert_uint_eq(whole->bytes, q.plan.bytes[TT_MEM_GRADIENTS]);
+    ck_assert_int_eq(whole->wire_bytes, q.plan.wire_bytes);
+    ck_assert_uint_eq(pieces->bytes, p.plan.bytes[TT_MEM_GRADIENTS]);
+    ck_assert_int_eq(pieces->wire_bytes - whole->wire_bytes, (K - 1) * 4 * q.params.total);
+    ck_assert_int_eq(pieces->wire_calls - whole->wire_calls, (K - 1) * q.buckets.count);
+    tt_ledger_text(&ledger, &page);
+    ck_assert_ptr_nonnull(strstr(page.data, "\n  gradients whole "));
+    ck_assert_ptr_nonnull(strstr(page.data, " in memory (chosen)\n  gradients pieces "));
+    tt_text_free(&page);
+    tt_ledger_json(&ledger, &page);
+    ck_assert_ptr_nonnull(
+        strstr(page.data, "\"gradients\": [{\"name\": \"whole\", \"chosen\": true"));
+    tt_text_free(&page);
+    tt_blueprint_free(&p);
+    tt_blueprint_free(&q);
+    set(&config, "memory.gradients", "pieces");
+    make(&q, &config, 2);
+    must(tt_ledger_make(&ledger, &q, 0, NULL, NULL, &err_));
+    ck_assert(!ledger.keeping[0].chosen && ledger.keeping[1].chosen && q.slices);
+    tt_ledger_text(&ledger, &page);
+    ck_assert_ptr_nonnull(strstr(page.data, "Wire per step and rank, with accumulate 3\n"));
+    tt_text_free(&page);
+    tt_blueprint_free(&q);
+}
+END_TEST
+
 /* What a row says of a technique that is off is what comes true when it is switched on, and then the
  * row says the same of it. */
 START_TEST(cells_come_true)
@@ -93,6 +250,8 @@ START_TEST(cells_come_true)
                     {"recompute sqrt", "memory.recompute", "sqrt"},
                     {"recompute block", "memory.recompute", "block"},
                     {"zero 1", "memory.zero", "1"},
+                    {"zero 2", "memory.zero", "2"},
+                    {"zero 3", "memory.zero", "3"},
                     {"exact mode", "run.exact", "true"}};
     tt_config off = bf16_config("switch");
     tt_blueprint p, q;
@@ -104,10 +263,10 @@ START_TEST(cells_come_true)
     set(&off, "run.exact", "false");
     tt_config on = off;
     set(&on, switches[_i].key, "%s", switches[_i].value);
-    make(&p, &off, 3);
-    make(&q, &on, 3);
-    must(tt_ledger_make(&before, &p, 3, 0, NULL, NULL, &err_));
-    must(tt_ledger_make(&after, &q, 3, 0, NULL, NULL, &err_));
+    make_on(&p, &off, 2, 3);
+    make_on(&q, &on, 2, 3);
+    must(tt_ledger_make(&before, &p, 0, NULL, NULL, &err_));
+    must(tt_ledger_make(&after, &q, 0, NULL, NULL, &err_));
     const tt_effect *was = row(&before, switches[_i].name), *is = row(&after, switches[_i].name);
     ck_assert(!was->on && was->possible && is->on && is->possible);
     ck_assert_int_eq(was->change[TT_GROUP_TOTAL], tt_count(q.plan.total + q.plan.libraries) -
@@ -133,7 +292,7 @@ START_TEST(every_row_in_every_format)
     set(&config, "precision.fp32_ops", "[head]");
     set(&config, "batch.sequences", "12");
     make(&p, &config, 2);
-    must(tt_ledger_make(&ledger, &p, 1, 0, NULL, NULL, &err_));
+    must(tt_ledger_make(&ledger, &p, 0, NULL, NULL, &err_));
     ck_assert_int_ge(ledger.effects, 13);
     for (int i = 0; i < ledger.effects; i++) {
         const tt_effect *e = &ledger.effect[i];
@@ -169,9 +328,10 @@ START_TEST(page_says_the_numbers)
     tt_text page = {0};
     char line[128], rank[32], node[32];
     size_t group[TT_GROUPS];
-    make(&p, &config, 6);
+    set(&config, "dist.node_shared", "false");
+    make_on(&p, &config, 4, 6);
     p.plan.libraries = 12345678;
-    must(tt_ledger_make(&ledger, &p, 4, 0, NULL, NULL, &err_));
+    must(tt_ledger_make(&ledger, &p, 0, NULL, NULL, &err_));
     tt_group_bytes(p.plan.bytes, p.plan.libraries, group);
     ck_assert_uint_eq(group[TT_GROUP_LIBRARIES], 12345678);
     ck_assert_uint_eq(group[TT_GROUP_WEIGHTS],
@@ -196,14 +356,15 @@ START_TEST(page_says_the_numbers)
     ck_assert_ptr_nonnull(strstr(page.data, "   4 ranks on a node, 6 in all\n"));
     snprintf(line, sizeof line, "collectives    %12lld\n", (long long)p.plan.wire_calls);
     ck_assert_ptr_nonnull(strstr(page.data, line));
+    ck_assert_ptr_nonnull(strstr(page.data, "Wire per step and rank (whatever accumulate is)\n"));
     ck_assert_ptr_null(strstr(page.data, "exact mode:"));
     ck_assert_ptr_null(strstr(page.data, "largest micro"));
     tt_text_free(&page);
     tt_blueprint_free(&p);
     set(&config, "run.exact", "true"); /* says what it costs */
-    make(&p, &config, 4);
-    must(tt_ledger_make(&ledger, &p, 100, 0, NULL, NULL, &err_));
-    ck_assert_int_eq(ledger.node_ranks, 4); /* there are no more */
+    make_on(&p, &config, 100, 4);
+    must(tt_ledger_make(&ledger, &p, 0, NULL, NULL, &err_));
+    ck_assert_int_eq(p.neighbours, 4); /* there are no more */
     tt_ledger_text(&ledger, &page);
     ck_assert_ptr_nonnull(strstr(page.data, " x 8 bytes (exact mode: 8, not 4; "));
     tt_text_free(&page);
@@ -233,20 +394,20 @@ START_TEST(largest_micro_is_the_largest)
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         const size_t total = total_with(&config, sizes[i]);
         ck_assert_uint_lt(total, total_with(&config, sizes[i] + 1));
-        must(tt_ledger_make(&ledger, &p, 2, tt_count(total), NULL, NULL, &err_));
+        must(tt_ledger_make(&ledger, &p, tt_count(total), NULL, NULL, &err_));
         ck_assert_str_eq(ledger.choice[0].name, "none");
         ck_assert_int_eq(ledger.choice[0].largest, sizes[i]);
         ck_assert(ledger.choice[0].fits);
-        must(tt_ledger_make(&ledger, &p, 2, tt_count(total) - 1, NULL, NULL, &err_));
+        must(tt_ledger_make(&ledger, &p, tt_count(total) - 1, NULL, NULL, &err_));
         ck_assert_int_eq(ledger.choice[0].largest, sizes[i] - 1);
         ck_assert(ledger.choice[0].fits == (sizes[i] > 1));
     }
     tt_text page = {0};
-    must(tt_ledger_make(&ledger, &p, 2, 1, NULL, NULL, &err_));
+    must(tt_ledger_make(&ledger, &p, 1, NULL, NULL, &err_));
     tt_ledger_text(&ledger, &page);
     ck_assert_ptr_nonnull(strstr(page.data, "     no      none fits\n"));
     tt_text_free(&page);
-    must(tt_ledger_make(&ledger, &p, 2, (int64_t)1 << 60, NULL, NULL, &err_));
+    must(tt_ledger_make(&ledger, &p, (int64_t)1 << 60, NULL, NULL, &err_));
     ck_assert_int_eq(ledger.choice[0].largest, TT_LARGEST_MICRO);
     tt_ledger_text(&ledger, &page);
     ck_assert_ptr_nonnull(strstr(page.data, "1000000000 and on"));
@@ -275,7 +436,7 @@ START_TEST(time_of_what_is_computed_again)
     for (int row = 0; row < TT_ROWS; row++) {
         price.again[row] = 1.0 / 4096; /* seconds a token; a rank has 6 * 8 of them */
     }
-    must(tt_ledger_make(&ledger, &p, 2, 1 << 20, &price, NULL, &err_));
+    must(tt_ledger_make(&ledger, &p, 1 << 20, &price, NULL, &err_));
     ck_assert_int_eq(ledger.choices, 5);
     for (int i = 0; i < ledger.choices; i++) {
         ck_assert_str_eq(ledger.choice[i].name, wanted[i].name);
@@ -343,7 +504,10 @@ static Suite *make_suite(void)
     tcase_set_timeout(tests, 0);
     tcase_add_unchecked_fixture(tests, open_folder, close_folder);
     tcase_add_test(tests, cells_by_hand);
-    tcase_add_loop_test(tests, cells_come_true, 0, 9);
+    tcase_add_test(tests, shared_cells_by_hand);
+    tcase_add_test(tests, page_of_pieces_and_rings);
+    tcase_add_test(tests, keepings_by_hand);
+    tcase_add_loop_test(tests, cells_come_true, 0, 11);
     tcase_add_loop_test(tests, every_row_in_every_format, 0, COMPUTES);
     tcase_add_test(tests, page_says_the_numbers);
     tcase_add_test(tests, largest_micro_is_the_largest);

@@ -18,9 +18,20 @@
 #include "tutti/train/price.h"
 #include "tutti/train/techniques.h"
 
+/* What one of the choices of memory.gradients costs. */
+typedef struct tt_keeping {
+    const char *name;               /* static */
+    bool chosen;                    /* by this configuration */
+    size_t bytes;                   /* of gradients, a rank */
+    int64_t wire_calls, wire_bytes; /* a step and rank */
+} tt_keeping;
+
+enum { TT_KEEPINGS = 2 }; /* whole, pieces */
+
 typedef struct tt_ledger {
     const tt_blueprint *print; /* of rank 0, whose share of anything is the largest */
-    int node_ranks;            /* ranks on the fullest node */
+    tt_keeping keeping[TT_KEEPINGS];
+    int keepings; /* 0: there is no choice, or it makes no difference */
     tt_effect effect[TT_TECHNIQUES];
     int effects;
     int64_t limit; /* bytes of a rank; 0: nobody asked */
@@ -30,11 +41,10 @@ typedef struct tt_ledger {
     const tt_outlook *outlook; /* borrowed; NULL: of a network nobody asked */
 } tt_ledger;
 
-/* For nodes of ranks_per_node ranks; limit 0: the ways to recompute are not wanted, else bytes that a
- * rank has; price NULL: nothing was measured; outlook NULL: no network was named. Local. */
-tt_code tt_ledger_make(tt_ledger *ledger, const tt_blueprint *print, int ranks_per_node,
-                       int64_t limit, const tt_price *price, const tt_outlook *outlook,
-                       tt_err *err);
+/* Of rank 0's blueprint (tt_blueprint_imagine). limit 0: the ways to recompute are not wanted, else bytes
+ * that a rank has; price NULL: nothing was measured; outlook NULL: no network was named. Local. */
+tt_code tt_ledger_make(tt_ledger *ledger, const tt_blueprint *print, int64_t limit,
+                       const tt_price *price, const tt_outlook *outlook, tt_err *err);
 
 void tt_ledger_text(const tt_ledger *ledger, tt_text *out);
 void tt_ledger_json(const tt_ledger *ledger, tt_text *out);

@@ -78,6 +78,7 @@ typedef struct tt_blueprint {
     bool scatters;         /* reduce-scatter, not allreduce */
     bool shares;           /* the ranks of a node share weights and packed forms */
     int node_ranks, nodes; /* ranks that share memory on this rank's node, 1: none does; M */
+    int neighbours;        /* ranks of its machine, as far as is known: node_ranks or more */
     size_t staging;        /* bytes of tt_reduce_staging */
     tt_recompute recompute;
     size_t
@@ -100,6 +101,10 @@ tt_code tt_blueprint_make(tt_blueprint *print, const tt_config *config, int64_t 
 /* The same for a rank among those that `node` says, which is only read. */
 tt_code tt_blueprint_make_on(tt_blueprint *print, const tt_config *config, int64_t data_vocab,
                              const tt_node *node, int threads, const char *isa, tt_err *err);
+/* The same for rank 0 of `ranks` that fill machines of `neighbours` one after another, and share memory
+ * there as the configuration has it: what a plan for later is made of. */
+tt_code tt_blueprint_imagine(tt_blueprint *print, const tt_config *config, int64_t data_vocab,
+                             int neighbours, int ranks, int threads, const char *isa, tt_err *err);
 /* How many of `neighbours` ranks on a machine share memory among themselves, as dist.node_shared and
  * dist.node_ranks have it. */
 int tt_plan_sharers(const tt_config *config, int neighbours);

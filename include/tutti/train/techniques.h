@@ -1,8 +1,9 @@
 /* techniques.h: what each technique that saves memory, or spends it, changes in a rank's plan.
  *
  * One row of a table is a technique: the keys that switch it on and those that switch it off. Its
- * effect is the difference of two plans, made from the configuration with and without it; nothing is
- * estimated. Techniques add up only where they touch different things.
+ * effect is the difference of two plans, made from the configuration with and without it on the same
+ * machines; nothing is estimated. Techniques add up only where they touch different things: ranks that
+ * share weights have a part of them each, so that ZeRO 0, which shares none, costs them more.
  *
  * Memory: plain values. Reads a blueprint; next: train/ledger.h. */
 #ifndef TUTTI_TRAIN_TECHNIQUES_H
