@@ -12,15 +12,44 @@ path() { grep -o "\"$1\": {[^}]*}" "$work/out" | head -n 1 | sed -n "s/.*\"$2\":
 
 # --- a rank and a node ---
 plan --ranks 4
-said "all ranks are on one node" '   4 ranks on a node, 4 in all$'
+said "all ranks are on one node" '   4 ranks on a node, 4 in all; 4 share memory$'
+said "and hold the weights once" ' bytes (fp32), once for 4 ranks$'
 plan --ranks 4 --ranks-per-node 3
-said "ranks of a node" '   3 ranks on a node, 4 in all$'
+said "ranks of a node" '   3 ranks on a node, 4 in all; 3 share memory$'
 plan --ranks 2 --ranks-per-node=8
-said "no more than there are" '   2 ranks on a node, 2 in all$'
-plan --ranks 4 --ranks-per-node 3 --json
+said "no more than there are" '   2 ranks on a node, 2 in all; 2 share memory$'
+plan --ranks 6 --ranks-per-node 4 dist.node_ranks=2
+said "some of them share" '   4 ranks on a node, 6 in all; 2 share memory$'
+plan --ranks 4 dist.node_shared=false
+said "or none" '   4 ranks on a node, 4 in all$'
+plan --ranks 4 --ranks-per-node 3 dist.node_shared=false --json
 json "plan --json is JSON" "$work/out"
 equal "one object, one line" 1 "$(wc -l <"$work/out")"
 equal "a node is its ranks" "$((3 * $(path rank_bytes total)))" "$(path node_bytes total)"
+apart=$(path node_bytes total) copy=$(path component_bytes weights)
+plan --ranks 4 --ranks-per-node 3 --json
+equal "sharing saves all copies but one" $((apart - 2 * copy)) "$(path node_bytes total)"
+equal "which is held once" "$copy" "$(path shared_bytes weights)"
+
+# --- gradients, whole or in pieces ---
+sent() { grep -o '"wire_bytes": [0-9]*' "$work/out" | head -n 1 | sed 's/.* //'; } # by the plan itself
+plan --ranks 2 memory.zero=2 dist.bucket_mb=1
+said "reduced once a step, whatever accumulate is" '^Wire per step and rank (whatever accumulate is)$'
+said "all sums are kept, when there are several micro-batches" '^  gradients whole .* in memory (chosen)$'
+said "and what pieces would cost is said" '^  gradients pieces .* in memory$'
+plan --ranks 2 memory.zero=2 --json
+json "the choice of gradients, as JSON" "$work/out"
+read -r whole pieces <<<"$(grep -o '"gradients": \[[^]]*' "$work/out" | grep -o '"wire_bytes": [0-9]*' | sed 's/.* //' | tr '\n' ' ')"
+equal "the whole is what the plan sends" "$(sent)" "$whole"
+plan --ranks 2 memory.zero=2 memory.gradients=pieces --json
+equal "pieces are what it would send" "$(sent)" "$pieces"
+check "and that is more" test "$pieces" -gt "$whole"
+plan --ranks 2 memory.zero=3
+said "weights of ZeRO 3 come in every micro-batch" '^Wire per step and rank, with accumulate 6$'
+said "its own pieces" '^    pieces .* of 11264 x 4 bytes (fp32)$'
+plan --ranks 2 memory.zero=1 memory.gradients=pieces
+refused "pieces without ZeRO 2" 2 "memory.gradients: pieces goes with memory.zero 2 or 3"
+
 train 1 run run.steps=1
 equal "the plan is that of the run" "$(sed -n '1s/.*"activations_bytes": \([0-9]*\).*/\1/p' "$work/run/metrics.jsonl")" \
     "$(plan --json && path component_bytes activations)"
@@ -67,6 +96,7 @@ equal "nothing on stderr here either" "" "$(<"$work/err")"
 plan --ranks 4 --latency_us 50 --gbps 0.5 batch.sequences=0 batch.accumulate=3 --json
 json "plan with a network, as JSON" "$work/out"
 equal "a node has one rank unless told" '"node_ranks": 1' "$(grep -o '"wire": {.*' "$work/out" | grep -o '"node_ranks": [0-9]*')"
+equal "and shares nothing with itself" '"shared": false' "$(grep -o '"shared": [a-z]*' "$work/out")"
 equal "its own accumulation, then others" "3 1 8 32" "$(grep -o '"wire": {.*' "$work/out" |
     grep -o '"accumulate": [0-9]*' | sed 's/.* //' | tr '\n' ' ' | sed 's/ $//')"
 # The first of each name within "wire" is the plan's own, with overlap; the second without.
@@ -81,6 +111,10 @@ grep -o '"wire": {.*' "$work/out" | tr '{},' '\n' | awk -F'": ' '
             v["efficiency", 2] > 0 && v["latency_us", 1] == 50 && v["gbps", 1] == 0.5 && v["nodes", 1] == 4)
     }'
 verdict "the numbers of a forecast agree" $? "$(grep -o '"wire": {.*' "$work/out" | head -c 600)"
+plan --ranks 4 --ranks-per-node 2 --latency_us 50 --gbps 0.5 --json
+equal "two on a node share memory" '"shared": true' "$(grep -o '"shared": [a-z]*' "$work/out")"
+plan --ranks 4 --ranks-per-node 2 --latency_us 50 --gbps 0.5 dist.node_shared=false --json
+equal "unless they are told not to" '"shared": false' "$(grep -o '"shared": [a-z]*' "$work/out")"
 plan --latency_us 1 --gbps 100
 said "one rank waits for nobody" '^  *1 *yes  *[0-9.]*  *0\.00  *0\.00  *0\.00 .* 100\.00 %$'
 plan --latency_us 1 --gbps 100 --tokens_per_s 1234.5 --json
