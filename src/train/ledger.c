@@ -55,36 +55,39 @@ out:
 
 /* ---- memory ---- */
 
-/* What a rank holds itself, and what it holds together with those that share memory with it. */
+/* What a rank holds itself, what it holds together with those that share memory with it, and what all
+ * ranks of the machine map. */
 typedef struct held {
-    size_t own, once;
+    size_t own, once, mapped;
 } held;
 
 static size_t of_rank(const tt_blueprint *p, held h)
 {
-    return h.own + (h.once + tt_size(p->node_ranks) - 1) / tt_size(p->node_ranks);
+    return h.own + (h.once + h.mapped + tt_size(p->node_ranks) - 1) / tt_size(p->node_ranks);
 }
 
 /* Of the fullest machine, whose ranks share among so many at a time. */
 static size_t of_node(const tt_blueprint *p, held h)
 {
     const int64_t sharing = tt_ceil_div(p->neighbours, p->node_ranks);
-    return h.own * tt_size(p->neighbours) + h.once * tt_size(sharing);
+    return h.own * tt_size(p->neighbours) + h.once * tt_size(sharing) + h.mapped;
 }
 
 static held component(const tt_blueprint *p, int i)
 {
-    return (held){p->plan.own[i], p->plan.once[i]};
+    return (held){.own = p->plan.own[i], .once = p->plan.once[i]};
 }
 
 static void find_groups(const tt_blueprint *p, held group[TT_GROUPS])
 {
     size_t own[TT_GROUPS], once[TT_GROUPS];
-    tt_group_bytes(p->plan.own, p->plan.libraries, own);
+    const held all = {.mapped = p->plan.mapped};
+    tt_group_bytes(p->plan.own, p->plan.libraries - of_rank(p, all), own);
     tt_group_bytes(p->plan.once, 0, once);
     for (int g = 0; g < TT_GROUPS; g++) {
-        group[g] = (held){own[g], once[g]};
+        group[g] = (held){.own = own[g], .once = once[g]};
     }
+    group[TT_GROUP_LIBRARIES].mapped = group[TT_GROUP_TOTAL].mapped = p->plan.mapped;
 }
 
 /* One row: bytes of a rank and of a node, and after it what they are made of. */
@@ -121,7 +124,7 @@ static void weights_text(const tt_ledger *ledger, tt_text *out)
         snprintf(once, sizeof once, ", once for %d ranks", p->node_ranks);
     }
     if (p->rotates) {
-        const held pieces = {tt_arena_cost(tt_bytes(p->cut.elements, p->act_bytes)), 0};
+        const held pieces = {.own = tt_arena_cost(tt_bytes(p->cut.elements, p->act_bytes))};
         stored.own -= pieces.own;
         part_text(p, p->cut.elements, part);
         row_text(ledger, out, "  pieces", pieces, "%lld%s x %zu bytes (%s)",
@@ -158,16 +161,16 @@ static void gradients_text(const tt_ledger *ledger, tt_text *out)
     if (p->slices) {
         part_text(p, p->cut.elements, part);
         row_text(ledger, out, "  pieces",
-                 (held){tt_arena_cost(tt_bytes(p->cut.elements, p->grad_bytes)), 0},
+                 (held){.own = tt_arena_cost(tt_bytes(p->cut.elements, p->grad_bytes))},
                  "%lld%s x %zu bytes%s", (long long)p->cut.elements, part, p->grad_bytes, exact);
     }
     part_text(p, p->gradient_ring.elements, part);
     row_text(ledger, out, p->slices ? "  in turn" : "  whole",
-             (held){tt_arena_cost(tt_bytes(p->gradient_ring.elements, p->grad_bytes)), 0},
+             (held){.own = tt_arena_cost(tt_bytes(p->gradient_ring.elements, p->grad_bytes))},
              "%lld%s x %zu bytes%s", (long long)p->gradient_ring.elements, part, p->grad_bytes,
              p->slices ? "" : exact);
     if (p->staging > 0) {
-        row_text(ledger, out, "  staging", (held){tt_arena_cost(p->staging), 0},
+        row_text(ledger, out, "  staging", (held){.own = tt_arena_cost(p->staging)},
                  "pieces from and to %d other node%s", p->nodes - 1, p->nodes == 2 ? "" : "s");
     }
 }
@@ -189,7 +192,7 @@ static void optimizer_text(const tt_ledger *ledger, tt_text *out)
                  "on its way between the disk and the update");
     }
     row_text(ledger, out, in_file ? "  on disk" : "optimizer",
-             in_file ? (held){p->plan.file_bytes, 0} : component(p, TT_MEM_OPTIMIZER),
+             in_file ? (held){.own = p->plan.file_bytes} : component(p, TT_MEM_OPTIMIZER),
              "%lld%s x %d bytes (%s)%s%s%s", (long long)p->shard.elements, part,
              kinds[p->master].bytes, kinds[p->master].of, in_file ? ", in " : "",
              p->config.memory.optimizer_file, in_file ? ".RANK" : "");
@@ -435,7 +438,7 @@ static void memory_json(const tt_ledger *ledger, tt_text *out)
     groups_json(node, out);
     components_json("component_bytes", plan->bytes, out);
     components_json("shared_bytes", plan->once, out);
-    tt_text_add(out, ", \"kept_bytes\": %zu}", plan->kept);
+    tt_text_add(out, ", \"mapped_bytes\": %zu, \"kept_bytes\": %zu}", plan->mapped, plan->kept);
 }
 
 static void keepings_json(const tt_ledger *ledger, tt_text *out)

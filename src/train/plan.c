@@ -131,7 +131,7 @@ static size_t largest_total(const tt_blueprint *p, int64_t most, const tt_recomp
     size_t bytes[TT_MEM_COMPONENTS];
     tt_plan_memory(p, p->split.micro, recompute, bytes, NULL);
     bytes[TT_MEM_OPTIMIZER] = optimizer_bytes(p, most);
-    return sum_of(bytes) + tt_plan_libraries(p, ranks, p->plan.threads);
+    return sum_of(bytes) + tt_plan_libraries(p, ranks, p->plan.threads, NULL);
 }
 
 /* memory.recompute: auto:SIZE. Goes back into the configuration as what was chosen. */
@@ -285,7 +285,7 @@ static tt_code make_plan(tt_blueprint *p, int ranks, tt_err *err)
     plan->total = sum_of(plan->bytes);
     plan->file_bytes =
         tt_optimizer_file(p->master, p->shard.elements, p->config.memory.optimizer_file[0] != '\0');
-    plan->libraries = tt_plan_libraries(p, ranks, plan->threads);
+    plan->libraries = tt_plan_libraries(p, ranks, plan->threads, &plan->mapped);
     plan->ranks = ranks;
     plan->parameters = p->params.trained;
     plan->tokens_per_step = tt_mul(p->split.sequences, p->shape.T);

@@ -25,7 +25,8 @@ said "or none" '   4 ranks on a node, 4 in all$'
 plan --ranks 4 --ranks-per-node 3 dist.node_shared=false --json
 json "plan --json is JSON" "$work/out"
 equal "one object, one line" 1 "$(wc -l <"$work/out")"
-equal "a node is its ranks" "$((3 * $(path rank_bytes total)))" "$(path node_bytes total)"
+mapped=$(field mapped_bytes)
+equal "a node is its ranks, and libraries once" "$((3 * ($(path rank_bytes total) - mapped) + mapped))" "$(path node_bytes total)"
 apart=$(path node_bytes total) copy=$(path component_bytes weights)
 plan --ranks 4 --ranks-per-node 3 --json
 equal "sharing saves all copies but one" $((apart - 2 * copy)) "$(path node_bytes total)"

@@ -192,6 +192,44 @@ START_TEST(page_of_pieces_and_rings)
 }
 END_TEST
 
+/* What all map is there once a machine, and a rank's part of it where ranks share. MPI's buffers go with
+ * its own reductions. */
+START_TEST(libraries_by_hand)
+{
+    enum { MIB = 1 << 20 };
+    tt_config config = bf16_config("libraries");
+    tt_blueprint p;
+    set(&config, "model.vocab", "200000");
+    set(&config, "dist.bucket_mb", "16");
+    const int64_t mapped = 25 * MIB, own = 9 * MIB + MIB / 8;
+    make_on(&p, &config, 4, 4);
+    ck_assert_uint_eq(p.plan.mapped, mapped);
+    ck_assert_uint_eq(p.plan.libraries, own + 8 * MIB + part(mapped, 4));
+    tt_blueprint_free(&p);
+    make_on(&p, &config, 1, 4);
+    const int64_t each = 4 * (p.buckets.bucket[0].range.end - p.buckets.bucket[0].range.first);
+    ck_assert_int_eq(p.buckets.count, 1);
+    ck_assert_uint_eq(p.plan.libraries, own + tt_max(each, 8 * MIB) + mapped);
+    tt_blueprint_free(&p);
+    set(&config, "model.layers", "40");
+    set(&config, "model.channels", "100");
+    make_on(&p, &config, 1, 4);
+    const int64_t most = 4 * (p.buckets.bucket[0].range.end - p.buckets.bucket[0].range.first);
+    ck_assert_int_gt(p.buckets.count, 2);
+    ck_assert_int_gt(most, 8 * MIB);
+    ck_assert_uint_eq(p.plan.libraries, own + 2 * most + mapped);
+    tt_blueprint_free(&p);
+    set(&config, "dist.overlap", "false");
+    make_on(&p, &config, 1, 4);
+    ck_assert_uint_eq(p.plan.libraries, own + most + mapped);
+    tt_blueprint_free(&p);
+    set(&config, "memory.zero", "2"); /* pieces are sent */
+    make_on(&p, &config, 1, 4);
+    ck_assert_uint_eq(p.plan.libraries, own + 8 * MIB + mapped);
+    tt_blueprint_free(&p);
+}
+END_TEST
+
 /* Of several micro-batches ZeRO 2 keeps all sums and sends them once, or its own and sends each time. */
 START_TEST(keepings_by_hand)
 {
@@ -331,6 +369,7 @@ START_TEST(page_says_the_numbers)
     set(&config, "dist.node_shared", "false");
     make_on(&p, &config, 4, 6);
     p.plan.libraries = 12345678;
+    p.plan.mapped = 0;
     must(tt_ledger_make(&ledger, &p, 0, NULL, NULL, &err_));
     tt_group_bytes(p.plan.bytes, p.plan.libraries, group);
     ck_assert_uint_eq(group[TT_GROUP_LIBRARIES], 12345678);
@@ -507,6 +546,7 @@ static Suite *make_suite(void)
     tcase_add_test(tests, shared_cells_by_hand);
     tcase_add_test(tests, page_of_pieces_and_rings);
     tcase_add_test(tests, keepings_by_hand);
+    tcase_add_test(tests, libraries_by_hand);
     tcase_add_loop_test(tests, cells_come_true, 0, 11);
     tcase_add_loop_test(tests, every_row_in_every_format, 0, COMPUTES);
     tcase_add_test(tests, page_says_the_numbers);

@@ -49,6 +49,7 @@ typedef struct tt_plan {
     size_t total;                    /* sum of bytes */
     size_t kept;                     /* of activations: what waits for backward */
     size_t libraries;                /* beside total: what no arena holds (train/libraries.c) */
+    size_t mapped;                   /* what of that all ranks of a machine map together, once */
     size_t file_bytes;               /* on disk: memory.optimizer_file of this rank */
     int ranks, threads;
     int64_t parameters;      /* trained, without gaps */
@@ -128,7 +129,9 @@ static inline tt_fp8 *tt_blueprint_fp8(tt_blueprint *print)
 /* Threads of a rank: run.threads, or OMP_NUM_THREADS, or `fill`. */
 int tt_threads_choose(const tt_config *config, int fill);
 
-/* What a rank of `ranks` holds beside its arenas: the program, MPI, HDF5, OpenBLAS. */
-size_t tt_plan_libraries(const tt_blueprint *print, int ranks, int threads);
+/* What a rank of `ranks` holds beside its arenas: the program, MPI, HDF5, OpenBLAS. Ranks that share
+ * memory have their part each of what all map, *mapped out (NULL: not wanted); others are seen with all
+ * of it (the resident set of a process). */
+size_t tt_plan_libraries(const tt_blueprint *print, int ranks, int threads, size_t *mapped);
 
 #endif
