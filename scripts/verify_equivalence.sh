@@ -6,9 +6,9 @@
 #                                 [--micro LARGEST] [--keep DIR] [key=value ...]
 #   scripts/verify_equivalence.sh CONFIG --exact [--sample N] [--seed X] [--split SPLIT] [--no-normal] ...
 #
-# For every rank count, micro-batch size (all sequences of the rank at once, one, and one between) and
-# ZeRO stage that divides batch.sequences, a run of its own from the same start; the reference is one
-# rank with the largest micro-batch. A line of the table gives the largest relative difference to the
+# For every rank count and micro-batch size (all sequences of the rank at once, one, and one between)
+# that divides batch.sequences, with ZeRO 0 and 1 or 2 and 3 in turn, a run of its own from the same
+# start; the reference is one rank with the largest micro-batch. A line of the table gives the largest relative difference to the
 # reference over all steps of loss and gradient norm, and of the final weights, |w - ref| / |ref| over
 # all of them. The counts of valid tokens must be equal. Exit 0 when every difference is within its
 # bound, 1 when one is not or a run failed, 2 when the request is wrong.
@@ -16,12 +16,13 @@
 # --exact: with run.exact, every bit must be the same. The digests of all tensors after every step,
 # losses, norms, counts and validation losses (of 7 windows, which nothing divides) are compared as
 # text, and the final checkpoints to the bit. The matrix is every micro-batch size for ranks 1, 2, 3,
-# 4, 6 and 8, threads 1 and 2, ZeRO 0 and 1, with bucket sizes, packed weights and recomputation
-# taking turns, and runs that are stopped and resumed twice at other rank counts; so optim.schedule is constant, or where
+# 4, 6 and 8 and ZeRO 0 to 3, with threads 1 and 2, bucket sizes, packed weights, recomputation, ranks
+# that share memory (0: all, 1: none, 2: pairs) and gradients (auto, whole, pieces) taking turns, and
+# runs that are stopped and resumed twice at other rank counts; so optim.schedule is constant, or where
 # the schedule ends would move with the stop. --sample draws N splits at random instead, of everything
 # at once, from a seed that is printed. --split adds one alone (what a failure names):
-#   ranks:micro[:threads[:zero[:bucket_mb[:pack[:recompute]]]]][@last_step], legs of a resumed run with
-#   commas between, as in 2:3:1:0@10,3:8. Beside each, the same splits in normal mode and how far they are
+#   ranks:micro[:threads[:zero[:bucket_mb[:pack[:recompute[:share[:gradients]]]]]]][@last_step], legs of
+#   a resumed run with commas between, as in 2:3:1:0@10,3:8. Beside each, the same splits in normal mode and how far they are
 # apart there, once per choice of ranks and micro-batch sizes; --no-normal leaves that out. The last
 # line is PASS, or FAIL with the first step, tensor and split that differ.
 #
@@ -134,7 +135,7 @@ done
 
 # What the script chooses itself is not for the command line: it would be ignored.
 chosen='precision.compute batch.micro batch.accumulate memory.zero run.dir run.steps run.resume run.eval_every run.save_every run.keep run.log_every'
-[[ -z $exact ]] || chosen+=' run.exact run.threads run.digest_every run.eval_sequences memory.pack_weights memory.recompute dist.bucket_mb optim.schedule'
+[[ -z $exact ]] || chosen+=' run.exact run.threads run.digest_every run.eval_sequences memory.pack_weights memory.recompute memory.gradients dist.bucket_mb dist.node_ranks optim.schedule'
 for compute in $computes; do
     chosen+=" $(kind_keys "$compute" | sed 's/=[^ ]*//g')"
 done
@@ -269,15 +270,18 @@ for compute in $computes; do
         "$compute" "$steps" "$sequences" "$reference_micro" $((sequences / reference_micro))
     printf '%5s %6s %10s %5s   %10s %10s %10s\n' ranks micro accumulate zero loss norm weights
     printf '%5s %6s %10s %5s   %10s %10s %10s\n' '' '' '' '' "<= $loss_bound" "<= $norm_bound" "<= $weight_bound"
+    pair=0
     for ranks in $rank_counts; do
         if ((sequences % ranks != 0)); then
             printf '%5d        does not divide %d sequences\n' "$ranks" "$sequences"
             continue
         fi
         for micro in $(micros $((sequences / ranks))); do
-            for zero in 0 1; do
-                ((ranks == 1 && micro == reference_micro && zero == 1)) && continue
-                ((ranks == 1 && micro != reference_micro && zero == 0)) && continue
+            for zero in 0 1 2 3; do
+                ((ranks == 1 && micro == reference_micro && zero != 0)) && continue
+                ((ranks == 1 && micro != reference_micro && zero != 1)) && continue
+                # Of several ranks, each size of micro-batch has two stages: 0 and 1, then 2 and 3.
+                ((ranks > 1 && zero / 2 != pair)) && continue
                 name=$compute-r$ranks-m$micro-z$zero
                 train "$name" "$compute" "$ranks" "$micro" "$zero"
                 read -r loss norm <<<"$(compare_metrics "$reference" "$runs/$name")"
@@ -292,6 +296,7 @@ for compute in $computes; do
                     $((sequences / (ranks * micro))) "$zero" "$loss" "$norm" "$weights" "$verdict"
                 [[ -n $keep ]] || rm -rf "${runs:?}/$name"
             done
+            ((ranks == 1)) || pair=$((1 - pair))
         done
     done
     echo

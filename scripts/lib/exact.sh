@@ -16,16 +16,17 @@ source "$here/lib/splits.sh"
 # train_split NAME KIND EXACT SPLIT: all legs into $runs/NAME. The schedule must not see where a leg
 # ends.
 train_split() {
-    local leg ranks micro threads zero bucket pack recompute resume=never
+    local leg ranks micro threads zero bucket pack recompute share sums resume=never
     local -a keys
     read -r -a keys <<<"$(kind_keys "$2")"
     rm -rf "${runs:?}/$1"
     for leg in ${4//,/ }; do
-        IFS=: read -r ranks micro threads zero bucket pack recompute <<<"${leg%@*}"
+        IFS=: read -r ranks micro threads zero bucket pack recompute share sums <<<"${leg%@*}"
         run "$runs/$1" "$ranks" "${keys[@]}" "run.exact=$3" optim.schedule=constant \
             "batch.micro=$micro" "batch.accumulate=$((sequences / (ranks * micro)))" \
             "run.threads=$threads" "memory.zero=$zero" "dist.bucket_mb=$bucket" \
-            "memory.pack_weights=$pack" "memory.recompute=$recompute" "run.steps=${leg#*@}" "run.resume=$resume" \
+            "memory.pack_weights=$pack" "memory.recompute=$recompute" "dist.node_ranks=$share" \
+            "memory.gradients=$sums" "run.steps=${leg#*@}" "run.resume=$resume" \
             run.digest_every=1 "run.eval_every=$(((steps + 5) / 6))" run.eval_sequences=$valid_windows
         resume=must
     done
@@ -139,28 +140,28 @@ describe() { # compute, reference
     ' "$2/metrics.jsonl"
 }
 
-# row WORD...: 11 words in columns, then normal mode's four.
+# row WORD...: 13 words in columns, then normal mode's four.
 row() {
-    printf '%5s %5s %10s %7s %4s %9s %5s %9s %7s  %16s  ' "${@:1:10}"
-    if (($# == 11)); then
-        printf '%s\n' "${11}"
+    printf '%5s %5s %10s %7s %4s %9s %5s %9s %5s %9s %7s  %16s  ' "${@:1:12}"
+    if (($# == 13)); then
+        printf '%s\n' "${13}"
     else
-        printf '%-9s | %7s %8s %8s %8s\n' "${@:11}"
+        printf '%-9s | %7s %8s %8s %8s\n' "${@:13}"
     fi
 }
 
 # A row a leg; the last has the verdict and what normal mode makes of the split.
 print_rows() { # split, run, verdict, normal mode's words
-    local leg ranks micro threads zero bucket pack recompute from=1 until
+    local leg ranks micro threads zero bucket pack recompute share sums from=1 until
     local -a last
     for leg in ${1//,/ }; do
-        IFS=: read -r ranks micro threads zero bucket pack recompute <<<"${leg%@*}"
+        IFS=: read -r ranks micro threads zero bucket pack recompute share sums <<<"${leg%@*}"
         until=${leg#*@}
         last=(stopped)
         # shellcheck disable=SC2206 # words
         ((until < steps)) || last=("$3" $4)
         row "$ranks" "$micro" $((sequences / (ranks * micro))) "$threads" "$zero" "$bucket" "$pack" \
-            "$recompute" "$from-$until" "$(weights_digest "$2" "$until")" "${last[@]}"
+            "$recompute" "$share" "$sums" "$from-$until" "$(weights_digest "$2" "$until")" "${last[@]}"
         from=$((until + 1))
     done
 }
@@ -208,13 +209,13 @@ exact_table() {
     : >"$work/$compute-normal-rows"
     local -a micro
     mapfile -t micro < <(divisors "$sequences")
-    split=1:${micro[0]}:1:1:${buckets[0]}:${packs[0]}:${recomputes[0]}@$steps
+    split=1:${micro[0]}:1:1:${buckets[0]}:${packs[0]}:${recomputes[0]}:${shares[0]}:auto@$steps
     train_split "$compute-exact-reference" "$compute" true "$split"
     [[ -n $no_normal ]] || train_split "$compute-normal-reference" "$compute" false "$split"
     seen[,1:${micro[0]}]=reference
     describe "$compute" "$reference"
     # shellcheck disable=SC2046 # words
-    row ranks micro accumulate threads zero bucket_mb pack recompute steps weights exact \
+    row ranks micro accumulate threads zero bucket_mb pack recompute share gradients steps weights exact \
         $([[ $no_normal ]] || echo normal: loss norm weights)
     print_rows "$split" "$reference" reference ''
     for split in "${splits[@]}"; do

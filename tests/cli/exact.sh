@@ -27,8 +27,8 @@ said_all() { tail -n 20 "$work/out" "$work/err" | tr '\n' '|'; }
 last_line() { tail -n 1 "$work/out"; }
 
 for compute in fp32 bf16; do
-    verify --compute $compute --steps 6 --no-normal --split 1:6:2 --split 2:3:1:0:25:true:block --split 3:8:2:1:1:false:sqrt \
-        --split 2:12:1:1:1:true:selective@2,3:2:2:0@4,1:4 --sample 2 --seed "$seed"
+    verify --compute $compute --steps 6 --no-normal --split 1:6:2 --split 2:3:1:0:25:true:block --split 3:8:2:3:1:false:sqrt:2 \
+        --split 2:12:1:2:1:true:selective:1:pieces@2,3:2:2:0@4,1:4 --sample 2 --seed "$seed"
     verdict "$compute: every split has the same bits" "$code" "exit code $code, seed $seed: $(said_all)"
     equal "$compute: each is in the table" 6 "$(grep -c ' same$' "$work/out")"
     equal "$compute: one verdict" "PASS: 6 splits, every bit as in the reference" "$(last_line)"
@@ -65,7 +65,7 @@ if "$tutti" version | grep -q '(\(debug\|asan\|tsan\|cov\) build'; then
     equal "a flipped bit: one rank has none" 1 "$(grep -c '^ *1 .* same$' "$work/out")"
     equal "a flipped bit: step and tensor in the table" 2 "$(grep -c 'FAIL: step 2, params/wte' "$work/out")"
     check "a flipped bit: step, tensor and split in the last line" grep -q \
-        '^FAIL: 2 of 3 splits differ, first in fp32: step 2, params/wte, --split 3:8:1:1:25:true:none@3$' <(last_line)
+        '^FAIL: 2 of 3 splits differ, first in fp32: step 2, params/wte, --split 3:8:1:1:25:true:none:0:auto@3$' <(last_line)
     export TUTTI_FAULT=flip_grad:rank=1,step=2
     verify --compute bf16 --steps 3 --no-normal --split 2:4
     unset TUTTI_FAULT
@@ -76,7 +76,7 @@ else
 fi
 
 # --- requests that are wrong ---
-for wrong in "--split 2:5" "--split 2:3@9" "--split 2:3@2" "--split 2" "--split 1:1:1:2" "--sample 0" "--seed x" \
+for wrong in "--split 2:5" "--split 2:3@9" "--split 2:3@2" "--split 2" "--split 1:1:1:4" "--split 2:3:1:1:1:true:none:0:pieces" "--split 2:3:1:1:1:true:none:x" "--sample 0" "--seed x" \
     "--ranks 5" "--seed 5" "--split 1:6:2000" "--split 1:6:1:1:1:true:all" "--split 2:3 run.exact=false" "--split 2:3 optim.schedule=cosine"; do
     # shellcheck disable=SC2086 # words
     verify --steps 4 $wrong
