@@ -43,9 +43,10 @@ static size_t threads_hold(const tt_blueprint *p, int threads)
 }
 
 /* Buffers of MPI's reductions between nodes. Ranks that share memory, and those that send pieces, add up
- * by themselves. An MPI_Iallreduce has a buffer as large as what it sums, of each bucket on its way: one
- * and its successor, where the wire keeps up. A blocking one fills half of such a buffer; up to 32 MiB it
- * comes from a heap that keeps it and gives it out again elsewhere, until all of it has been touched. */
+ * by themselves. An MPI_Iallreduce has a buffer as large as what it sums, for as long as it is on its way;
+ * two buckets or 40 MiB were at once, where the wire keeps up; where it does not, all may be. A blocking
+ * one fills half of such a buffer; up to 32 MiB it comes from a heap that keeps it and gives it out again
+ * elsewhere, until all of it has been touched. */
 static int64_t reduction(const tt_blueprint *p)
 {
     int64_t largest = 0;
@@ -56,10 +57,12 @@ static int64_t reduction(const tt_blueprint *p)
         const tt_range r = p->buckets.bucket[i].range;
         largest = tt_max(largest, r.end - r.first);
     }
-    const int64_t each = tt_ceil_div(tt_count(tt_bytes(largest, p->grad_bytes)), p->node_ranks);
+    const int64_t one = tt_ceil_div(tt_count(tt_bytes(largest, p->grad_bytes)), p->node_ranks);
+    const int64_t all =
+        tt_ceil_div(tt_count(tt_bytes(p->params.total, p->grad_bytes)), p->node_ranks);
     return strcmp(p->config.dist.overlap, "false") != 0
-               ? tt_min(p->buckets.count, 2) * each
-               : tt_max(each / 2, tt_min(each, 32 * tt_count(MIB)));
+               ? tt_min(all, tt_max(2 * one, 40 * tt_count(MIB)))
+               : tt_max(one / 2, tt_min(one, 32 * tt_count(MIB)));
 }
 
 /* Gone when its call returns, but in the peak. A checkpoint is read back through a buffer of 8 MiB. */
