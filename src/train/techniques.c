@@ -127,7 +127,9 @@ static tt_code bytes_with(const tt_blueprint *print, const char *keys, const cha
     TT_TRY(apply(&config, more, sequences, err));
     TT_TRY(tt_blueprint_imagine(&other, &config, print->shape.vocab_used, print->neighbours,
                                 print->plan.ranks, print->plan.threads, print->ops.isa, err));
-    tt_group_bytes(other.plan.bytes, other.plan.libraries, group);
+    /* What all ranks of a machine map is there once, whatever a rank is said to have of it. */
+    const int64_t mapped = tt_ceil_div(tt_count(other.plan.mapped), other.node_ranks);
+    tt_group_bytes(other.plan.bytes, other.plan.libraries - tt_size(mapped), group);
 out:
     tt_blueprint_free(&other);
     return rc;
