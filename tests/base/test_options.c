@@ -182,7 +182,7 @@ START_TEST(test_refused)
         {"scaler.backoff", "1", "out of range"},
         {"scaler.floor", "0", "out of range; allowed is a number from 1.0e-12 to 1.0e+18"},
         {"scaler.interval", "0", "allowed is a whole number of at least 1"},
-        {"memory.zero", "3", "out of range; allowed is a whole number from 0 to 1"},
+        {"memory.zero", "4", "out of range; allowed is a whole number from 0 to 3"},
         {"memory.recompute", "all", "allowed is none, selective, sqrt or block, or auto:SIZE"},
         {"memory.recompute", "auto", "not one of its values"},
         {"memory.recompute", "auto:", "not one of its values"},
@@ -253,7 +253,7 @@ START_TEST(test_meant)
     tt_config_preset(&c);
     tt_config_set(&c, "somewhere", "memory.zzzzzzzz", "1", &err);
     ck_assert_ptr_null(strstr(err.text, "did you mean"));
-    ck_assert_ptr_nonnull(strstr(err.text, "keys of section memory are zero, recompute"));
+    ck_assert_ptr_nonnull(strstr(err.text, "keys of section memory are zero, gradients"));
     tt_config_set(&c, "somewhere", "qqqqqqqq.wwwwwww", "1", &err);
     ck_assert_ptr_null(strstr(err.text, "did you mean"));
     ck_assert_ptr_nonnull(strstr(err.text, "sections are model, data, batch"));
