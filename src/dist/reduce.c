@@ -29,7 +29,8 @@
 #include "tutti/base/memory.h"
 #include "tutti/base/narrow.h"
 
-enum { AHEAD = 2 }; /* scattered buckets in flight */
+/* Buckets between nodes at a time: enough to keep a wire busy, and MPI has a buffer for each. */
+enum { AHEAD = 2 };
 
 /* ---- geometry ---- */
 
@@ -276,7 +277,7 @@ out:
 
 static bool may_start(const tt_reduce *r, int b)
 {
-    const bool room = !r->spec.scatter || r->spec.node->count == 1 || r->arrived - b < AHEAD;
+    const bool room = r->spec.node->count == 1 || r->arrived - b < AHEAD;
     return b > r->ready && room && tt_flags_all(&r->flags, ready_flag(b), r->epoch);
 }
 

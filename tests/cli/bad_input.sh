@@ -45,7 +45,7 @@ no "out of range" 2 "model.dropout" model.dropout=1.5
 no "negative size" 2 "model.channels" model.channels=-16
 no "unknown choice" 2 "constant, cosine, linear or wsd" optim.schedule=cosin
 no "format that nothing computes in" 2 "bf16, fp32, tf32, fp16 or fp8" precision.compute=fp64
-no "ZeRO 3" 2 "memory.zero" memory.zero=3
+no "ZeRO 4" 2 "memory.zero" memory.zero=4
 no "heads that do not divide channels" 2 "model.heads" model.heads=3
 yaml "duplicate key" 2 "bad.yaml:3" $'run:\n  steps: 1\n  steps: 2'
 yaml "unknown key in a file" 2 "bad.yaml:2" $'model:\n  chanels: 3'
