@@ -30,7 +30,8 @@ static const double period = 0.2; /* seconds between two looks */
 static const double longest = 1;  /* that a look may count; more: the process was stopped */
 static const double step = 2;     /* seconds that a binary digit of the rank adds before it asks */
 static const double soon = 1;     /* seconds, at least, before the same rank asks again */
-/* Seconds that the end of the job may take, that a launcher has to miss a node, that the start may take */
+/* Seconds that the end of the job may take, that a launcher has to miss a node, that the start may
+ * take */
 enum { LEAVE = 10, AWAIT = 30, OPENING = 600 };
 
 typedef enum state {
@@ -189,8 +190,9 @@ static bool out_of_reach(const tt_watch *w)
     return !all;
 }
 
-/* There is a sentence: out, now or later. A rank that does not hear rank 0 may be the one that is cut off,
- * with a launcher's daemon that would hold on to words that it cannot deliver: it speaks last. */
+/* There is a sentence: out, now or later. A rank that does not hear rank 0 may be the one that is
+ * cut off, with a launcher's daemon that would hold on to words that it cannot deliver: it speaks
+ * last. */
 static void conclude(tt_watch *w)
 {
     if (!w->asking || !out_of_reach(w)) {

@@ -159,13 +159,14 @@ out:
     return rc;
 }
 
-/* How Open MPI talks, where the user has not said how: in the environment or in --mca, which comes to the
- * same. (A file of parameters does not: the environment is above it.) Other libraries take no notice.
+/* How Open MPI talks, where the user has not said how: in the environment or in --mca, which comes
+ * to the same. (A file of parameters does not: the environment is above it.) Other libraries take
+ * no notice.
  *
  * Over TCP it uses a connection one way at a time where it can "put" (btl_tcp_flags), and it sums what
- * is reduced in place in a tree (coll_libnbc_iallreduce_algorithm: 1 is a ring). Both together make a sum
- * over hosts take two to three times what the wire needs, measured on 2 to 4 hosts at 200 Mbit/s and
- * 1 Gbit/s; on one node the ring is 1.3 to 3 times as fast as well. */
+ * is reduced in place in a tree (coll_libnbc_iallreduce_algorithm: 1 is a ring). Both together make
+ * a sum over hosts take two to three times what the wire needs, measured on 2 to 4 hosts at 200
+ * Mbit/s and 1 Gbit/s. */
 static tt_code prefer(tt_err *err)
 {
     static const char *const settings[][2] = {{"OMPI_MCA_btl_tcp_flags", "send"},

@@ -13,7 +13,8 @@
 
 static const char *const keeping_names[TT_KEEPINGS] = {"whole", "pieces"};
 
-/* From zero 2 on, a rank of several that plays more than one micro-batch may keep all sums, or its own. */
+/* From zero 2 on, a rank of several that plays more than one micro-batch may keep all sums, or its
+ * own. */
 static tt_code weigh_keepings(tt_ledger *ledger, tt_err *err)
 {
     tt_code rc = TT_OK;
@@ -187,15 +188,15 @@ static void optimizer_text(const tt_ledger *ledger, tt_text *out)
     char part[32];
     part_text(p, p->shard.elements, part);
     const bool in_file = p->plan.file_bytes > 0;
+    const held disk = {.own = p->plan.file_bytes};
     if (in_file) {
         row_text(ledger, out, "optimizer", component(p, TT_MEM_OPTIMIZER),
                  "on its way between the disk and the update");
     }
     row_text(ledger, out, in_file ? "  on disk" : "optimizer",
-             in_file ? (held){.own = p->plan.file_bytes} : component(p, TT_MEM_OPTIMIZER),
-             "%lld%s x %d bytes (%s)%s%s%s", (long long)p->shard.elements, part,
-             kinds[p->master].bytes, kinds[p->master].of, in_file ? ", in " : "",
-             p->config.memory.optimizer_file, in_file ? ".RANK" : "");
+             in_file ? disk : component(p, TT_MEM_OPTIMIZER), "%lld%s x %d bytes (%s)%s%s%s",
+             (long long)p->shard.elements, part, kinds[p->master].bytes, kinds[p->master].of,
+             in_file ? ", in " : "", p->config.memory.optimizer_file, in_file ? ".RANK" : "");
 }
 
 static void memory_text(const tt_ledger *ledger, tt_text *out)

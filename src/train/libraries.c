@@ -14,9 +14,9 @@
 
 static const size_t MIB = (size_t)1 << 20;
 
-/* Resident once MPI has started: 25 MiB alone. Of them the code of the program and its libraries is there
- * once a machine, and so is MPI's shared memory: for the first neighbour half a MiB, for more of them
- * another three and a half, however many there are. */
+/* Resident once MPI has started: 25 MiB alone. Of them the code of the program and its libraries is
+ * there once a machine, and so is MPI's shared memory: for the first neighbour half a MiB, for more
+ * of them another three and a half, however many there are. */
 static size_t mapped_by_all(int ranks)
 {
     return 21 * MIB + (ranks > 1 ? MIB / 2 : 0) + (ranks > 2 ? 3 * MIB + MIB / 2 : 0);
@@ -43,10 +43,10 @@ static size_t threads_hold(const tt_blueprint *p, int threads)
 }
 
 /* Buffers of MPI's reductions between nodes. Ranks that share memory, and those that send pieces, add up
- * by themselves. An MPI_Iallreduce has a buffer as large as what it sums, for as long as it is on its way;
- * two buckets or 40 MiB were at once, where the wire keeps up; where it does not, all may be. A blocking
- * one fills half of such a buffer; up to 32 MiB it comes from a heap that keeps it and gives it out again
- * elsewhere, until all of it has been touched. */
+ * by themselves. An MPI_Iallreduce has a buffer as large as what it sums, for as long as it is on
+ * its way; two buckets or 40 MiB were at once, where the wire keeps up; where it does not, all may
+ * be. A blocking one fills half of such a buffer; up to 32 MiB it comes from a heap that keeps it
+ * and gives it out again elsewhere, until all of it has been touched. */
 static int64_t reduction(const tt_blueprint *p)
 {
     int64_t largest = 0;

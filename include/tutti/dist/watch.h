@@ -10,11 +10,11 @@
  *   all ranks wait in MPI                              the network or the MPI library is stuck
  *   a rank is elsewhere, and has beaten lately         it is slow: nobody is to blame, wait on
  *
- * In the first three cases one sentence says so, and the job ends with exit code 1 on all ranks. Where no
- * rank of a node answers, it may be out of the launcher's reach too, which then waits for that node when it
- * is asked to end the job, for minutes. So the rank that has found the one to blame waits first, half a minute,
- * in which a launcher notices the loss and ends the job itself; others that ask meanwhile are told that the
- * rank to blame has been named, and say nothing.
+ * In the first three cases one sentence says so, and the job ends with exit code 1 on all ranks.
+ * Where no rank of a node answers, it may be out of the launcher's reach too, which then waits for
+ * that node when it is asked to end the job, for minutes. So the rank that has found the one to
+ * blame waits first, half a minute, in which a launcher notices the loss and ends the job itself;
+ * others that ask meanwhile are told that the rank to blame has been named, and say nothing.
  *
  * Invariants: a beat is a few stores, and watches send nothing while ranks beat. Time counts only while
  * the watch itself runs: a process that was stopped and goes on has not been late. Questions come from
@@ -32,8 +32,8 @@
 /* Progress. `doing` is what comes next, static text that ends "it is ..."; NULL: what it was. `world`
  * may be NULL here and in the next three. Local. */
 void tt_beat(tt_world *world, const char *doing);
-/* From here on to tt_wait_end this rank waits for others, in `call`, static text. Each is a beat. Waits may
- * be nested: the end takes what the beginning returned, in what this rank waited already. */
+/* From here on to tt_wait_end this rank waits for others, in `call`, static text. Each is a beat.
+ * Waits may be nested: the end takes what the beginning returned, in what this rank waited already. */
 const char *tt_wait_begin(tt_world *world, const char *call);
 void tt_wait_end(tt_world *world, const char *outer);
 /* What a run that ends here leaves: static text, the end of the sentence. */

@@ -41,8 +41,8 @@ typedef struct tt_ledger {
     const tt_outlook *outlook; /* borrowed; NULL: of a network nobody asked */
 } tt_ledger;
 
-/* Of rank 0's blueprint (tt_blueprint_imagine). limit 0: the ways to recompute are not wanted, else bytes
- * that a rank has; price NULL: nothing was measured; outlook NULL: no network was named. Local. */
+/* Of rank 0's blueprint (tt_blueprint_imagine). limit 0: the ways to recompute are not wanted, else
+ * bytes that a rank has; price NULL: nothing was measured; outlook NULL: no network was named. Local. */
 tt_code tt_ledger_make(tt_ledger *ledger, const tt_blueprint *print, int64_t limit,
                        const tt_price *price, const tt_outlook *outlook, tt_err *err);
 
