@@ -515,9 +515,8 @@ tt_code tt_reduce_free_place(tt_reduce *r, int group, tt_err *err)
         for (int b = other->first_bucket; b < other->end_bucket; b++) {
             const bool here = other->place == ring->group[group].place;
             for (int turns = 0;
-                 rc == TT_OK && here && !tt_flags_all(&r->flags, read_flag(b), r->told[b]);
-                 tt_relax(&turns)) {
-                rc = carry_on(r, err);
+                 rc == TT_OK && here && !tt_flags_all(&r->flags, read_flag(b), r->told[b]);) {
+                rc = wait_on(r, &turns, err);
             }
         }
     }

@@ -123,17 +123,6 @@ static void grad_ready(void *user, int stage)
     }
 }
 
-static void between(void *user)
-{
-    tt_tutti *u = user;
-    tt_err err;
-    tt_beat(u->trainer->world, NULL);
-    if (u->code == TT_OK) {
-        keep(u, tt_gather_progress(&u->gather, &err), &err);
-        keep(u, tt_reduce_progress(&u->reduce, &err), &err);
-    }
-}
-
 /* While one waits, the other goes on: whoever is awaited may wait for that. */
 static void carry_weights(void *user)
 {
@@ -147,6 +136,16 @@ static void carry_gradients(void *user)
     tt_tutti *u = user;
     tt_err err;
     keep(u, tt_reduce_progress(&u->reduce, &err), &err);
+}
+
+static void between(void *user)
+{
+    tt_tutti *u = user;
+    tt_beat(u->trainer->world, NULL);
+    if (u->code == TT_OK) {
+        carry_weights(u);
+        carry_gradients(u);
+    }
 }
 
 /* Where a thread that calls MPI is worth its time: data crosses a network, or a processor is free. */
