@@ -60,11 +60,6 @@ static bool stages_sums(const tt_node *node)
     return node->count > 1 && node->lanes > 1;
 }
 
-static const tt_spread *spread_of(const tt_reduce *r)
-{
-    return r->spread;
-}
-
 /* Elements of one of the AHEAD parts of staging: of what is sent, where it does not go as it lies, and
  * of what is received, for each node. */
 typedef struct stage_sizes {
@@ -104,7 +99,7 @@ out:
 static int requests_a_bucket(const tt_reduce *r)
 {
     const tt_node *node = r->spec.node;
-    return r->spec.scatter ? tt_int(tt_mul(node->count, spread_of(r)->stood + 1)) : 1;
+    return r->spec.scatter ? tt_int(tt_mul(node->count, r->spread->stood + 1)) : 1;
 }
 
 static MPI_Request *requests_of(const tt_reduce *r, int b)
@@ -225,8 +220,8 @@ static tt_code exchange(tt_reduce *r, int b, int i, unsigned char *first, MPI_Re
     tt_code rc = TT_OK;
     const tt_node *node = r->spec.node;
     const MPI_Datatype type = r->spec.fixed ? MPI_INT64_T : MPI_FLOAT;
-    const MPI_Comm lane = tt_node_lane(node, TT_LANE_REDUCE, spread_of(r)->lane[i]);
-    const int *count = tt_spread_counts(spread_of(r), b, i);
+    const MPI_Comm lane = tt_node_lane(node, TT_LANE_REDUCE, r->spread->lane[i]);
+    const int *count = tt_spread_counts(r->spread, b, i);
     for (int m = 0; m < node->count; m++) {
         const int mine = i == 0 ? count[node->index] : 0;
         if (m != node->index && mine > 0) {
@@ -250,7 +245,7 @@ static tt_code start_scatter(tt_reduce *r, int b, tt_err *err)
 {
     tt_code rc = TT_OK;
     const tt_node *node = r->spec.node;
-    const tt_spread *spread = spread_of(r);
+    const tt_spread *spread = r->spread;
     MPI_Request *request = requests_of(r, b);
     if (node->count == 1) { /* the share is this rank's own piece, and complete */
         const int first = tt_spread_offsets(spread, b, 0)[0];
@@ -300,7 +295,7 @@ static tt_code test(tt_reduce *r, int b, bool *here, tt_err *err)
 static void add_received(tt_reduce *r, int b)
 {
     const tt_node *node = r->spec.node;
-    const int *count = tt_spread_counts(spread_of(r), b, 0);
+    const int *count = tt_spread_counts(r->spread, b, 0);
     const int mine = count[node->index];
     unsigned char *own = share_at(r, b);
     for (int m = 0; m < node->index; m++) {

@@ -104,8 +104,7 @@ static void keep_sums(tt_trainer *t)
 {
     const tt_shard *cut = &t->print.cut;
     const size_t size = t->print.grad_bytes;
-    unsigned char *all =
-        t->gradient.fixed != NULL ? (void *)t->gradient.fixed : (void *)t->gradient.sum;
+    unsigned char *all = tt_grad_data(&t->gradient);
     for (int b = 0; b < cut->count && t->print.config.memory.zero > 0; b++) {
         const tt_range bucket = t->print.buckets.bucket[b].range, mine = cut->range[b];
         memset(all + tt_bytes(bucket.first, size), 0, tt_bytes(mine.first - bucket.first, size));

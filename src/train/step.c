@@ -22,9 +22,8 @@
 
 void tt_gradient_clear(tt_trainer *t)
 {
-    void *all = t->gradient.fixed != NULL ? (void *)t->gradient.fixed : t->gradient.sum;
     if (!t->print.slices) { /* else places are cleared when a pass comes to them */
-        memset(all, 0, tt_bytes(t->print.params.total, t->print.grad_bytes));
+        memset(tt_grad_data(&t->gradient), 0, tt_bytes(t->print.params.total, t->print.grad_bytes));
     }
 }
 

@@ -25,6 +25,12 @@ static inline void *tt_weight_own(const tt_trainer *t, int64_t flat, int64_t loc
                                   : tt_act_at(t->weights, flat, t->print.act_bytes);
 }
 
+/* The accumulators themselves, of either kind; NULL: there are none. */
+static inline void *tt_grad_data(const tt_grad *g)
+{
+    return g->fixed != NULL ? (void *)g->fixed : (void *)g->sum;
+}
+
 static inline tt_grad tt_sum_own(const tt_trainer *t, int64_t flat, int64_t local)
 {
     return t->print.slices ? tt_grad_from(&t->pieces, local) : tt_grad_from(&t->gradient, flat);

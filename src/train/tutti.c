@@ -68,8 +68,7 @@ static void clear_group(const tt_tutti *u, int group)
 {
     tt_trainer *t = u->trainer;
     const tt_group_of_stages *stages = &t->print.gradient_ring.group[group];
-    unsigned char *all =
-        t->gradient.fixed != NULL ? (void *)t->gradient.fixed : (void *)t->gradient.sum;
+    unsigned char *all = tt_grad_data(&t->gradient);
     memset(all + tt_bytes(stages->at, t->print.grad_bytes), 0,
            tt_bytes(stages->range.end - stages->range.first, t->print.grad_bytes));
 }
@@ -185,20 +184,19 @@ tt_code tt_tutti_open(tt_tutti *u, tt_trainer *t, tt_err *err)
     tt_code rc = TT_OK;
     const tt_blueprint *p = &t->print;
     const bool fixed = p->config.run.exact, overlap = t->overlap;
-    const tt_reduce_spec reduce = {
-        .node = &u->node,
-        .buckets = &p->buckets,
-        .ring = &p->gradient_ring,
-        .cut = &p->cut,
-        .fixed = fixed,
-        .scatter = p->scatters,
-        .all = p->config.memory.zero == 0,
-        .held = t->gradients,
-        .piece = p->slices ? (fixed ? (void *)t->pieces.fixed : (void *)t->pieces.sum) : NULL,
-        .staging = t->staging,
-        .threads = t->ctx.threads,
-        .overlap = overlap,
-        .meanwhile = {carry_weights, u}};
+    const tt_reduce_spec reduce = {.node = &u->node,
+                                   .buckets = &p->buckets,
+                                   .ring = &p->gradient_ring,
+                                   .cut = &p->cut,
+                                   .fixed = fixed,
+                                   .scatter = p->scatters,
+                                   .all = p->config.memory.zero == 0,
+                                   .held = t->gradients,
+                                   .piece = tt_grad_data(&t->pieces),
+                                   .staging = t->staging,
+                                   .threads = t->ctx.threads,
+                                   .overlap = overlap,
+                                   .meanwhile = {carry_weights, u}};
     const tt_gather_spec gather = {.node = &u->node,
                                    .buckets = &p->buckets,
                                    .ring = &p->weight_ring,
