@@ -5,6 +5,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "tutti/base/memory.h"
 #include "tutti/base/narrow.h"
@@ -25,6 +26,7 @@ tt_code tt_work_make(tt_work *work, const tt_blueprint *print, const tt_price *p
         .alone = pass * N,
         .tokens = tokens,
         .zero = tt_int(print->config.memory.zero),
+        .often = strcmp(print->config.memory.gradients, "pieces") == 0,
         .buckets = &print->buckets,
         .stage_end = params->stage_end,
         .gradient = (double)print->grad_bytes,
@@ -159,20 +161,22 @@ tt_forecast tt_forecast_make(const tt_work *work, const tt_network *network, int
     const double forward = sum_of(work->forward, work->stages);
     const double backward = sum_of(work->backward, work->stages);
     const bool every = work->zero >= 3; /* pass gathers */
+    const double reductions = work->often ? K : 1;
     tt_forecast f = {.accumulate = accumulate,
                      .compute = K * (forward + backward) + work->update,
                      .agree = work->agreements * tt_network_allreduce(network, work->agreed, NULL)};
     for (int i = 0; i < work->buckets->count; i++) {
         const tt_bucket *bucket = &work->buckets->bucket[i];
-        f.reduce += reduction(work, network, bucket);
+        f.reduce += reductions * reduction(work, network, bucket);
         f.gather += work->zero > 0 ? (every ? 2 * K : 1) * gathering(work, network, bucket) : 0;
     }
     const pass out = {.gathers = work->zero > 0, .ahead = every};
-    pass back = {.backward = true, .gathers = every, .ahead = every};
-    double exposed = f.agree + (every ? K : 1) * (pass_seconds(work, network, &out) - forward) +
-                     (K - 1) * (pass_seconds(work, network, &back) - backward);
-    back.reduces = true;
-    exposed += pass_seconds(work, network, &back) - backward;
+    const pass keeps = {.backward = true, .gathers = every, .ahead = every};
+    const pass sums = {.backward = true, .gathers = every, .ahead = every, .reduces = true};
+    const double exposed = f.agree +
+                           (every ? K : 1) * (pass_seconds(work, network, &out) - forward) +
+                           (K - reductions) * (pass_seconds(work, network, &keeps) - backward) +
+                           reductions * (pass_seconds(work, network, &sums) - backward);
     f.blocking = step_time(&f, work, network, f.reduce + f.gather + f.agree);
     f.overlap = step_time(&f, work, network, fmax(0, exposed)); /* rounding may leave less than 0 */
     return f;

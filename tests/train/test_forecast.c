@@ -155,6 +155,22 @@ START_TEST(zero_3)
 }
 END_TEST
 
+/* Pieces of every micro-batch: four times the sums, each waited for when its micro-batch ends. */
+START_TEST(pieces)
+{
+    work.zero = 2;
+    work.often = true;
+    tt_forecast f = tt_forecast_make(&work, &network, 4);
+    near(f.reduce, 4 * 1.5, "reduce");
+    near(f.gather, 1.5, "gather");
+    near(f.overlap.exposed, 0.5 + 4 * 0.5, "exposed");
+    work.zero = 3;
+    work.weight = 2;
+    f = tt_forecast_make(&work, &network, 3);
+    near(f.overlap.exposed, 3 * (1 + 2), "exposed, ZeRO 3");
+}
+END_TEST
+
 /* A last stage of three times the weights, 1.5 s: from the start on it comes in time; a stage ahead it
  * is asked for when stage 1 begins, at 1.5, and stage 2 waits from 2.5 to 3. Backward begins with it. */
 START_TEST(a_stage_ahead)
@@ -233,6 +249,7 @@ static Suite *make_suite(void)
     tcase_add_test(tcase, zero_1);
     tcase_add_test(tcase, zero_2);
     tcase_add_test(tcase, zero_3);
+    tcase_add_test(tcase, pieces);
     tcase_add_test(tcase, a_stage_ahead);
     tcase_add_test(tcase, agreement);
     tcase_add_test(tcase, alone);

@@ -5,13 +5,15 @@
  * ends is exposed. The updated weights are gathered while the next forward runs, from the first stage
  * on; a stage waits for its own (ZeRO 1 and 2). With ZeRO 3 weights are gathered for each pass, one
  * stage ahead. The step's agreement is always waited for. Without overlap everything is.
- * Gradients are reduced once a step, however many micro-batches it has.
+ * Gradients are reduced once a step, however many micro-batches it has, but for memory.gradients: pieces:
+ * there every micro-batch reduces, and ends when its sums are there.
  *
  * Memory: tt_work owns its times; the rest is plain values. Reads a blueprint and its price; next:
  * train/outlook.h. */
 #ifndef TUTTI_TRAIN_FORECAST_H
 #define TUTTI_TRAIN_FORECAST_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "tutti/base/status.h"
@@ -28,6 +30,7 @@ typedef struct tt_work {
     double alone;               /* seconds of the update, were there one rank */
     double tokens;              /* of a micro-batch */
     int zero;                   /* 0 to 3 */
+    bool often;                 /* every micro-batch reduces, not the last alone */
     const tt_buckets *buckets;  /* borrowed */
     const int64_t *stage_end;   /* [stages] borrowed */
     double gradient, weight;    /* bytes of an element, reduced and gathered */
