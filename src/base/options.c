@@ -188,7 +188,8 @@ const tt_option tt_options[] = {
         "masters, m and v of each rank go to the file PATH.<rank> on a local disk, not to memory; "
         "it has no name while the run lasts"),
 
-    INT(dist, bucket_mb, "25", 1, 1024, TT_LAYOUT, "largest piece of one reduction, 10^6 bytes"),
+    BETWEEN(dist, bucket_mb, "25", 0.001, 1024, false, TT_LAYOUT,
+            "largest piece of one reduction, 10^6 bytes"),
     CHOICE(dist, node_shared, "auto", "auto|true|false", TT_LAYOUT,
            "ranks of a node keep one copy of the weights (from zero 1 on) and reduce gradients in "
            "shared "

@@ -90,8 +90,8 @@ static tt_code measure(rig *g, float *vector, float *other, int64_t *wrong, tt_e
     const int64_t elements = g->bytes / 4;
     double memory = 0, seconds = 0;
     g->runs = tt_max(1, tt_min(MOST_RUNS, TOGETHER / g->bytes));
-    rc = tt_buckets_make(&g->buckets, &elements, 1, g->bench->config.dist.bucket_mb * 1000000 / 4,
-                         err);
+    rc = tt_buckets_make(&g->buckets, &elements, 1,
+                         tt_bucket_elements(g->bench->config.dist.bucket_mb, sizeof(float)), err);
     TT_TRY(tt_agree(world, rc, err));
     TT_TRY(tt_exchange_open(&g->exchange, world, &g->buckets, vector, other, err));
     TT_TRY(time_runs(g, NULL, &memory, err));

@@ -6,6 +6,7 @@
  *
  * Owns the arrays inside tt_buckets and tt_shard. Next: reduce.c. */
 #include <assert.h>
+#include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
 
@@ -25,6 +26,11 @@ tt_range tt_cut(int64_t n, int r, int R)
 {
     assert(n >= 0 && R >= 1 && r >= 0 && r < R);
     return (tt_range){cut_first(n, r, R), cut_first(n, r + 1, R)};
+}
+
+int64_t tt_bucket_elements(double megabytes, size_t bytes)
+{
+    return (int64_t)rint(megabytes * 1e6) / tt_count(bytes);
 }
 
 tt_code tt_buckets_make(tt_buckets *buckets, const int64_t *stage_end, int stages, int64_t limit,

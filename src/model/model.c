@@ -321,7 +321,7 @@ static void between(const tt_pass *pass)
 static void stage_forward(tt_pass *pass, int stage)
 {
     const tt_program *program = tt_stage_program(pass->model->shape.L, stage);
-    tt_hooks_enter(pass->hooks, stage, false);
+    tt_hooks_enter(pass->hooks, stage);
     for (int i = 0; i < program->length; i++) {
         tt_apply_forward(pass, &program->apply[i], stage);
         between(pass);
@@ -374,7 +374,7 @@ static void segment_again(tt_pass *pass, int first, int last)
     tt_pass_keep(pass, TT_X, first);
     for (int stage = first; stage <= last; stage++) {
         const tt_program *program = tt_stage_program(pass->model->shape.L, stage);
-        tt_hooks_enter(pass->hooks, stage, false);
+        tt_hooks_enter(pass->hooks, stage);
         for (int i = 0; i < program->length; i++) {
             const tt_apply *a = &program->apply[i];
             if (tt_again_runs(a, stage == last)) {
@@ -393,7 +393,7 @@ static void stage_again(tt_pass *pass, int stage)
     case TT_AGAIN_NOTHING:
         break;
     case TT_AGAIN_CHEAP:
-        tt_hooks_enter(pass->hooks, stage, false);
+        tt_hooks_enter(pass->hooks, stage);
         cheap_again(pass, stage);
         break;
     case TT_AGAIN_SEGMENT:
@@ -417,12 +417,18 @@ void tt_model_train(tt_model *model, const int32_t *token, const int32_t *target
     memset(tt_pass_gradient(&pass, TT_X), 0,
            tt_bytes(tt_mul(pass.M, model->shape.C), model->act_bytes));
 
-    for (int stage = 0; stage < model->stages; stage++) {
+    const int crown = model->stages - 1;
+    for (int stage = 0; stage < crown; stage++) {
         stage_forward(&pass, stage);
     }
-    for (int stage = model->stages - 1; stage >= 0; stage--) {
+    tt_hooks_grad_begin(hooks, crown); /* its head goes both ways at once */
+    stage_forward(&pass, crown);
+    for (int stage = crown; stage >= 0; stage--) {
         stage_again(&pass, stage);
-        tt_hooks_enter(hooks, stage, true);
+        tt_hooks_enter(hooks, stage);
+        if (stage < crown) {
+            tt_hooks_grad_begin(hooks, stage);
+        }
         stage_backward(&pass, stage);
         tt_hooks_grad_ready(hooks, stage);
     }

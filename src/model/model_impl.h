@@ -208,7 +208,8 @@ tt_again tt_again_of(const tt_recompute *recompute, int64_t L, int stage);
 int tt_again_first(const tt_recompute *recompute, int64_t L, int stage);
 
 /* hooks NULL: nothing. */
-void tt_hooks_enter(const tt_hooks *hooks, int stage, bool backward);
+void tt_hooks_enter(const tt_hooks *hooks, int stage);
+void tt_hooks_grad_begin(const tt_hooks *hooks, int stage);
 void tt_hooks_grad_ready(const tt_hooks *hooks, int stage);
 
 /* Does the application run again when its stage does? `last`: of the segment, so that nobody reads its

@@ -348,9 +348,8 @@ static void wire_text(const tt_ledger *ledger, tt_text *out)
     }
     tt_human_bytes((double)plan->wire_bytes, size);
     tt_text_add(out, "  collectives    %12lld\n", (long long)plan->wire_calls);
-    tt_text_add(out, "  payload        %12s   (%d bucket%s of at most %lld MB)\n", size,
-                p->buckets.count, p->buckets.count == 1 ? "" : "s",
-                (long long)p->config.dist.bucket_mb);
+    tt_text_add(out, "  payload        %12s   (%d bucket%s of at most %g MB)\n", size,
+                p->buckets.count, p->buckets.count == 1 ? "" : "s", p->config.dist.bucket_mb);
     for (int i = 0; i < ledger->keepings; i++) {
         const tt_keeping *k = &ledger->keeping[i];
         tt_human_bytes((double)k->wire_bytes, size);

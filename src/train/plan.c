@@ -221,9 +221,8 @@ static void load_group(loads *l, int g)
     }
 }
 
-static void load_stage(void *user, int stage, bool backward)
+static void load_stage(void *user, int stage)
 {
-    (void)backward;
     loads *l = user;
     load_group(l, 0);
     load_group(l, l->print->weight_ring.of_stage[stage]);
@@ -423,7 +422,7 @@ tt_code tt_blueprint_make_on(tt_blueprint *p, const tt_config *config, int64_t d
     TT_TRY(tt_masters_resolve(&p->config, &p->master, &p->stochastic, err));
     TT_TRY(tt_params_make(&p->params, &p->shape, err));
     TT_TRY(tt_buckets_make(&p->buckets, p->params.stage_end, p->params.stages,
-                           config->dist.bucket_mb * 1000000 / tt_count(p->grad_bytes), err));
+                           tt_bucket_elements(config->dist.bucket_mb, p->grad_bytes), err));
     TT_TRY(tt_shard_make(&p->shard, &p->buckets, config->memory.zero > 0, rank, ranks, err));
     TT_TRY(tt_shard_make(&p->cut, &p->buckets, 1, rank, ranks, err));
     TT_TRY(resolve_holding(p, node, err));

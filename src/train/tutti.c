@@ -52,9 +52,8 @@ static int next_group(tt_tutti *u, int group)
     return u->at + 1 < u->visits ? u->visit[u->at + 1] : -1;
 }
 
-static void note_visit(void *user, int stage, bool backward)
+static void note_visit(void *user, int stage)
 {
-    (void)backward;
     tt_tutti *u = user;
     const int group = u->trainer->print.weight_ring.of_stage[stage];
     if (u->visits == 0 || u->visit[u->visits - 1] != group) {
@@ -85,13 +84,13 @@ static tt_code make_place(tt_tutti *u, int group, tt_err *err)
 
 /* ---- hooks ---- */
 
-static void enter(void *user, int stage, bool backward)
+static void enter(void *user, int stage)
 {
     tt_tutti *u = user;
     tt_err err;
     tt_code rc = TT_OK;
     const tt_blueprint *p = &u->trainer->print;
-    const int group = p->weight_ring.of_stage[stage], gradient = p->gradient_ring.of_stage[stage];
+    const int group = p->weight_ring.of_stage[stage];
     if (u->code != TT_OK) {
         return;
     }
@@ -101,13 +100,21 @@ static void enter(void *user, int stage, bool backward)
     if (next >= 0) {
         TT_TRY(tt_gather_ahead(&u->gather, next, group, &err));
     }
-    /* The first group's is there from the beginning: a tied head adds to it first. */
-    if (backward && p->slices && gradient > 0 &&
-        stage == p->gradient_ring.group[gradient].end_stage - 1) {
-        TT_TRY(make_place(u, gradient, &err));
-    }
 out:
     keep(u, rc, &err);
+}
+
+/* The first group's place is there from the beginning: a tied head adds to it first. */
+static void grad_begin(void *user, int stage)
+{
+    tt_tutti *u = user;
+    tt_err err;
+    const tt_blueprint *p = &u->trainer->print;
+    const int group = p->gradient_ring.of_stage[stage];
+    const bool first = stage == p->gradient_ring.group[group].end_stage - 1;
+    if (u->code == TT_OK && p->slices && group > 0 && first) {
+        keep(u, make_place(u, group, &err), &err);
+    }
 }
 
 static void grad_ready(void *user, int stage)
@@ -208,7 +215,11 @@ tt_code tt_tutti_open(tt_tutti *u, tt_trainer *t, tt_err *err)
                                    .overlap = overlap,
                                    .meanwhile = {carry_gradients, u}};
     u->trainer = t;
-    u->hooks = (tt_hooks){.enter = enter, .grad_ready = grad_ready, .between = between, .user = u};
+    u->hooks = (tt_hooks){.enter = enter,
+                          .grad_begin = grad_begin,
+                          .grad_ready = grad_ready,
+                          .between = between,
+                          .user = u};
     /* forward, and in backward each stage once more and once again */
     u->visit = tt_alloc(3 * (int64_t)p->params.stages, sizeof *u->visit, err);
     TT_TRY(tt_agree(t->world, u->visit != NULL ? TT_OK : err->code, err));

@@ -75,11 +75,12 @@ typedef struct tt_config {
         char optimizer_file[TT_PATH]; /* "": in memory */
     } memory;
     struct {
-        int64_t bucket_mb, timeout, verify_every; /* 10^6 bytes, seconds, steps */
-        char node_shared[TT_NAME];                /* auto | true | false */
-        int64_t node_ranks;                       /* that share; 0: all of a machine */
-        char overlap[TT_NAME];                    /* auto | true | false */
-        char progress_thread[TT_NAME];            /* auto | true | false */
+        double bucket_mb;              /* 10^6 bytes */
+        int64_t timeout, verify_every; /* seconds, steps */
+        char node_shared[TT_NAME];     /* auto | true | false */
+        int64_t node_ranks;            /* that share; 0: all of a machine */
+        char overlap[TT_NAME];         /* auto | true | false */
+        char progress_thread[TT_NAME]; /* auto | true | false */
     } dist;
     struct {
         char dir[TT_PATH];

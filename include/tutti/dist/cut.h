@@ -12,6 +12,7 @@
 #define TUTTI_DIST_CUT_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "tutti/base/status.h"
@@ -34,6 +35,9 @@ typedef struct tt_buckets {
     int count;
     tt_bucket *bucket; /* [count], owned */
 } tt_buckets;
+
+/* Elements of `bytes` each in so many 10^6 bytes. */
+int64_t tt_bucket_elements(double megabytes, size_t bytes);
 
 /* stage_end[stages] are the ascending ends of the stages in the flat vector; the last is N. limit in
  * elements, >= TT_CUT, rounded down to TT_CUT. Stages may be empty; so may the vector. */
