@@ -9,7 +9,7 @@
 #
 # shellcheck disable=SC2154 # steps, sequences, usable: the sourcing script's
 
-buckets=(25 1)
+buckets=(25 0.03)
 packs=(true false)
 recomputes=(none selective sqrt block)
 shares=(0 1 2)
@@ -116,12 +116,13 @@ add_split() {
         IFS=: read -r ranks micro threads zero bucket pack recompute share sums <<<"${leg%@*}"
         leg=$ranks:$micro:${threads:-1}:${zero:-1}:${bucket:-${buckets[0]}}:${pack:-true}
         leg+=:${recompute:-none}:${share:-0}:${sums:-auto}@$until
-        [[ $leg =~ ^([1-9][0-9]*:){3}[0-3]:[1-9][0-9]*:(true|false):(none|selective|sqrt|block):[0-9]{1,4}:(auto|whole|pieces)@[1-9][0-9]*$ ]] ||
+        [[ $leg =~ ^([1-9][0-9]*:){3}[0-3]:[0-9]{1,4}(\.[0-9]{1,3})?:(true|false):(none|selective|sqrt|block):[0-9]{1,4}:(auto|whole|pieces)@[1-9][0-9]*$ ]] ||
             fail 2 "--split $1: $leg is not ranks:micro:threads:zero:bucket_mb:pack:recompute:share:gradients@last_step"
         [[ ${sums:-auto} != pieces || ${zero:-1} == [23] ]] ||
             fail 2 "--split $1: gradients in pieces go with zero 2 or 3"
-        ((${threads:-1} <= 1024 && ${bucket:-1} <= 1024)) ||
-            fail 2 "--split $1: at most 1024 threads and buckets of at most 1024 MB"
+        ((${threads:-1} <= 1024)) || fail 2 "--split $1: at most 1024 threads"
+        awk -v mb="${bucket:-1}" 'BEGIN { exit !(mb >= 0.001 && mb <= 1024) }' ||
+            fail 2 "--split $1: buckets of 0.001 to 1024 MB"
         ((sequences % (ranks * micro) == 0)) ||
             fail 2 "--split $1: $ranks ranks of $micro do not divide $sequences sequences"
         ((until > last && until <= steps)) ||

@@ -27,8 +27,9 @@ said_all() { tail -n 20 "$work/out" "$work/err" | tr '\n' '|'; }
 last_line() { tail -n 1 "$work/out"; }
 
 for compute in fp32 bf16; do
-    verify --compute $compute --steps 6 --no-normal --split 1:6:2 --split 2:3:1:0:25:true:block --split 3:8:2:3:1:false:sqrt:2 \
-        --split 2:12:1:2:1:true:selective:1:pieces@2,3:2:2:0@4,1:4 --sample 2 --seed "$seed"
+    tied=$([[ $compute == fp32 ]] && echo true || echo false)
+    verify --compute $compute --steps 6 --no-normal model.tie_embeddings="$tied" --split 1:6:2 --split 2:3:1:0:25:true:block --split 3:8:2:3:0.03:false:sqrt:2 \
+        --split 2:12:1:2:0.03:true:selective:1:pieces@2,3:2:2:0@4,1:4 --sample 2 --seed "$seed"
     verdict "$compute: every split has the same bits" "$code" "exit code $code, seed $seed: $(said_all)"
     equal "$compute: each is in the table" 6 "$(grep -c ' same$' "$work/out")"
     equal "$compute: one verdict" "PASS: 6 splits, every bit as in the reference" "$(last_line)"
@@ -41,7 +42,7 @@ done
 # Where scales follow what all ranks have seen: one that grows and is cut back, those that remember. The
 # other kinds are in tests/long/exact.sh.
 verify --compute "fp16-dynamic fp8-delayed" --steps 6 --no-normal --keep "$work/scales" scaler.interval=1 \
-    scaler.start=134217728 scaler.cap=1e12 fp8.history=2 --split 2:3:1:0 --split 3:8:2:1:1@3,1:4
+    scaler.start=134217728 scaler.cap=1e12 fp8.history=2 --split 2:3:1:0 --split 3:8:2:1:0.03@3,1:4
 verdict "scales that move: every split has the same bits" "$code" "exit code $code: $(said_all)"
 equal "scales that move: each is in the table" 4 "$(grep -c ' same$' "$work/out")"
 moves=$(metric scales/fp16-dynamic-exact-reference loss_scale | awk '
@@ -77,7 +78,7 @@ fi
 
 # --- requests that are wrong ---
 for wrong in "--split 2:5" "--split 2:3@9" "--split 2:3@2" "--split 2" "--split 1:1:1:4" "--split 2:3:1:1:1:true:none:0:pieces" "--split 2:3:1:1:1:true:none:x" "--sample 0" "--seed x" \
-    "--ranks 5" "--seed 5" "--split 1:6:2000" "--split 1:6:1:1:1:true:all" "--split 2:3 run.exact=false" "--split 2:3 optim.schedule=cosine"; do
+    "--ranks 5" "--seed 5" "--split 1:6:2000" "--split 1:6:1:1:0" "--split 1:6:1:1:2000" "--split 1:6:1:1:1:true:all" "--split 2:3 run.exact=false" "--split 2:3 optim.schedule=cosine"; do
     # shellcheck disable=SC2086 # words
     verify --steps 4 $wrong
     equal "refused: $wrong" 2 "$code"

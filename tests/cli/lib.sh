@@ -109,6 +109,7 @@ prepare() {
         echo "not ok token files: $(tail -n 1 "$work/log")"
         exit 1
     fi
+    # Buckets so small that some blocks are divided and others merged.
     cat >"$work/tiny.yaml" <<YAML
 model: {layers: 2, heads: 2, channels: 16, context: 16}
 data: {train: $work/tokens.h5}
@@ -116,6 +117,7 @@ batch: {sequences: 12, micro: 1}
 # eps: with less, AdamW makes whole steps of the rounding noise in gradients that are zero.
 optim: {lr: 3e-3, warmup: 2, schedule: constant, eps: 1e-5}
 precision: {compute: fp32}
+dist: {bucket_mb: 0.02}
 run: {steps: 6, log_every: 0, resume: auto}
 YAML
 }

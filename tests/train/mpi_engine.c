@@ -5,6 +5,12 @@
 
 enum { SEQUENCES = 24, STEPS = 3 };
 
+/* As many as divide over the ranks. */
+static int64_t sequences(void)
+{
+    return tt_round_up(SEQUENCES, tt_test_world.size);
+}
+
 /* How ranks divide and share: everything that dist and memory can be told. */
 static const struct way {
     const char *zero, *gradients, *shared, *ranks, *overlap;
@@ -37,13 +43,12 @@ static tt_config engine_config(int kind)
     tt_config config = tiny_config("engine");
     set(&config, "run.exact", "true");
     set(&config, "model.layers", "5");
-    set(&config, "dist.bucket_mb", "0.007"); /* some stages divided, others merged, four groups */
     set(&config, "model.dropout", "0.1");
     set(&config, "model.tie_embeddings", "%s", kinds[kind][3]);
     set(&config, "precision.compute", "%s", kinds[kind][0]);
     set(&config, "precision.master", "%s", kinds[kind][1]);
     set(&config, "memory.recompute", "%s", kinds[kind][2]);
-    set(&config, "batch.sequences", "%d", SEQUENCES);
+    set(&config, "batch.sequences", "%lld", (long long)sequences());
     set(&config, "run.eval_every", "100");
     return config;
 }
@@ -64,7 +69,7 @@ START_TEST(every_way_has_the_same_bits)
 {
     const int kind = (_i + tt_test_world.size) % KINDS;
     tt_config config = engine_config(kind);
-    tt_config own = alone_config(&config, SEQUENCES);
+    tt_config own = alone_config(&config, sequences());
     tt_trainer whole, t;
     tt_record wanted, record;
     tt_loss loss, valid;

@@ -203,6 +203,7 @@ static inline tt_config tiny_config(const char *run)
     set(&config, "optim.lr", "1e-3");
     set(&config, "optim.eps", "1e-5");
     set(&config, "precision.compute", "fp32");
+    set(&config, "dist.bucket_mb", "0.007"); /* some stages divided, some merged */
     set(&config, "run.dir", "%s", in_folder("%s", run));
     set(&config, "run.steps", "6");
     set(&config, "run.threads", "1");
