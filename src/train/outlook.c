@@ -8,6 +8,7 @@
 #include <stdio.h>
 
 #include "tutti/base/narrow.h"
+#include "tutti/base/threads.h"
 
 static const int64_t others[TT_FORECASTS - 1] = {1, 8, 32};
 
@@ -18,7 +19,9 @@ tt_code tt_outlook_make(tt_outlook *o, const tt_blueprint *print, const tt_price
     tt_work work;
     const int64_t K = print->split.accumulate;
     double largest = 0;
-    *o = (tt_outlook){.network = *network, .measured = rate == 0};
+    *o = (tt_outlook){.network = *network,
+                      .threads = rate == 0 ? print->plan.threads : 0,
+                      .processors = tt_processors(NULL)};
     o->network.sum = network->sum > 0 ? network->sum : price->add;
     TT_TRY(tt_work_make(&work, print, price, err));
     o->rate = (double)K * work.tokens / tt_work_alone(&work, K);
@@ -69,8 +72,18 @@ void tt_outlook_text(const tt_outlook *o, tt_text *out)
         row_text(&o->forecast[i], true, out);
         row_text(&o->forecast[i], false, out);
     }
-    tt_text_add(out, "  compute: one rank alone trains %.4g tokens/s%s", o->rate,
-                o->measured ? ", by the kernels measured here and now" : ", as given");
+    tt_text_add(out, "  compute: one rank alone trains %.4g tokens/s", o->rate);
+    if (o->threads == 0) {
+        tt_text_add(out, ", as given");
+    } else {
+        tt_text_add(out, ", by the kernels here and now, on %d thread%s", o->threads,
+                    o->threads == 1 ? "" : "s");
+        if (o->threads > o->processors) {
+            tt_text_add(out, ", more than the %d processor%s here can bear", o->processors,
+                        o->processors == 1 ? "" : "s");
+        }
+        tt_text_add(out, "; a faster rank waits for the network longer: --tokens_per_s");
+    }
     tt_text_add(
         out,
         "\n  sums: %s%s for the largest bucket; a thread adds %.3g GB/s; the ranks of a node "

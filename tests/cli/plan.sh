@@ -154,12 +154,12 @@ plan --json=yes
 refused "--json with a value" 2 "--json takes no value"
 
 # What cannot be run here is planned all the same.
-alone plan "$work/tiny.yaml" model.layers=12 model.channels=65536 model.heads=512 --memory 4TiB
+alone plan "$work/tiny.yaml" model.layers=12 model.channels=65536 model.heads=512 dist.bucket_mb=25 --memory 4TiB
 check "a model of terabytes has its table" test "$code" = 0
 said "but no times" 'times are not measured: one block of this model takes .* to run$'
 alone plan "$work/tiny.yaml" batch.micro=1000000000 batch.accumulate=1000000000 batch.sequences=0
 refused "a batch beyond counting" 2 "batch.micro 1000000000 and batch.sequences"
 alone plan "$work/tiny.yaml" model.layers=510 model.channels=1048576 model.ffn=16777216 model.vocab=16777216 model.heads=512
 refused "a model beyond counting" 2 "make 3.7e+16 parameters"
-alone plan "$work/tiny.yaml" model.layers=12 model.channels=65536 model.heads=512 --latency_us 1 --gbps 1
+alone plan "$work/tiny.yaml" model.layers=12 model.channels=65536 model.heads=512 dist.bucket_mb=25 --latency_us 1 --gbps 1
 refused "nor a forecast" 1 "its kernels cannot be measured: one block of this model takes"

@@ -120,6 +120,29 @@ START_TEST(a_given_pace)
 }
 END_TEST
 
+/* What was measured says with what, and when that was more than there is. */
+START_TEST(a_measured_pace_says_where)
+{
+    tt_outlook o;
+    tt_text page = {0}, crowded = {0};
+    make("none");
+    must(tt_outlook_make(&o, &print, &price, &network, 0, &err_));
+    ck_assert_int_eq(o.threads, print.plan.threads);
+    ck_assert_int_ge(o.processors, 1);
+    o.processors = o.threads;
+    tt_outlook_text(&o, &page);
+    ck_assert_ptr_nonnull(strstr(page.data, "by the kernels here and now, on 1 thread; "));
+    o.processors = 2;
+    o.threads = 16;
+    tt_outlook_text(&o, &crowded);
+    ck_assert_ptr_nonnull(
+        strstr(crowded.data, "on 16 threads, more than the 2 processors here can bear; "));
+    tt_text_free(&page);
+    tt_text_free(&crowded);
+    tt_blueprint_free(&print);
+}
+END_TEST
+
 static Suite *make_suite(void)
 {
     Suite *suite = suite_create("train/outlook");
@@ -129,6 +152,7 @@ static Suite *make_suite(void)
     tcase_add_test(tcase, bytes);
     tcase_add_test(tcase, recomputing);
     tcase_add_test(tcase, a_given_pace);
+    tcase_add_test(tcase, a_measured_pace_says_where);
     suite_add_tcase(suite, tcase);
     return suite;
 }

@@ -15,9 +15,10 @@ enum { TT_FORECASTS = 4 };
 
 typedef struct tt_outlook {
     tt_network network;
-    double rate;   /* tokens a second of one rank alone, with the plan's batch a rank */
-    bool measured; /* here; else given */
-    tt_way way;    /* of the largest bucket's sum */
+    double rate;    /* tokens a second of one rank alone, with the plan's batch a rank */
+    int threads;    /* with which that was measured; 0: it was given */
+    int processors; /* there were for them */
+    tt_way way;     /* of the largest bucket's sum */
     tt_forecast forecast[TT_FORECASTS]; /* of the plan's own K first, then of others */
     int forecasts;
 } tt_outlook;
