@@ -13,8 +13,9 @@
 #
 # A test program prints Check's summary line; a script prints "ok NAME" or "not ok NAME: why" a check
 # and "skip NAME: why" for one that cannot run here. A crash, a timeout or a missing summary is a
-# failure. Output is shown only for what failed, and lines "note ..." always. The last line is "N passed, N failed"; exit 0 only
-# when something passed and nothing failed.
+# failure. Output is shown only for what failed: every failed check, and the last lines. Lines
+# "note ..." are shown always. The last line is "N passed, N failed"; exit 0 only when something passed
+# and nothing failed.
 set -euo pipefail
 # Tests make more threads than there are cores, where waiting at a barrier by spinning costs ten times.
 export OMP_WAIT_POLICY=passive
@@ -89,6 +90,23 @@ why() { # exit code, limit
     esac
 }
 
+# Of a test's output what tells why it failed: the line of every failed check, wherever it stands, and
+# the end.
+show() { # file
+    awk -v end=40 '
+        { line[NR] = $0 }
+        END {
+            for (i = 1; i <= NR; i++) {
+                if (i > NR - end || line[i] ~ /^not ok |:[FE]:.*:[0-9]+: /) {
+                    print "      | " line[i]
+                    gap = 0
+                } else if (!gap++) {
+                    print "      | ..."
+                }
+            }
+        }' "$1"
+}
+
 # Adds a finished test to the totals: id, name, kind (check or script), limit.
 count() {
     local id=$1 name=$2 kind=$3 limit=$4 rc good=0 bad=0 skips=0
@@ -114,7 +132,7 @@ count() {
     skipped=$((skipped + skips))
     if ((bad > 0)); then
         printf 'FAIL  %-44s %s failed, %s passed%s\n' "$name" "$bad" "$good" "${note:+: $note}"
-        tail -n 40 "$work/$id.out" | sed 's/^/      | /'
+        show "$work/$id.out"
     else
         printf 'ok    %-44s %4d checks %6s s\n' "$name" "$good" "$(<"$work/$id.s")"
         sed -n 's/^skip /      skipped: /p' "$work/$id.out"

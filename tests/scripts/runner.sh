@@ -51,6 +51,18 @@ expect "script" "2 passed, 1 failed" a.sh 'echo ok one; echo ok two; echo not ok
 expect "script that dies" "1 passed, 1 failed" a.sh 'echo ok one; exit 3'
 expect "script's note" "1 passed, 0 failed" a.sh 'echo note of interest; echo ok one'
 if grep -q '^ *of interest$' <<<"$said"; then echo "ok note is shown"; else echo "not ok note is shown: $said"; fi
+# A failed check is shown however much is said after it.
+shown() { # name, line
+    if grep -qF "| $2" <<<"$said"; then echo "ok $1"; else echo "not ok $1: $said"; fi
+}
+expect "script that says a lot" "1 passed, 1 failed" a.sh 'echo ok one; echo not ok two: why; seq 100; exit 1'
+shown "a script's failed check is shown" "not ok two: why"
+shown "and what was said last" 100
+if grep -q '| 50$' <<<"$said"; then echo "not ok but not all of it: $said"; else echo "ok but not all of it"; fi
+expect "program that says a lot" "1 passed, 1 failed" test_a \
+    'echo "50%: Checks: 2, Failures: 1, Errors: 0"; echo "tests/a.c:7:F:case:name:0: why"; seq 100; exit 1'
+shown "a program's failed check is shown" "tests/a.c:7:F:case:name:0: why"
+
 expect "nothing at all" "0 passed, 0 failed" .none ''
 
 # Long tests are a set of their own.
