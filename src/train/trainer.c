@@ -422,7 +422,7 @@ tt_code tt_trainer_open(tt_trainer *t, const tt_config *config, tt_world *world,
                 tt_formats[TT_FP16].min_subnormal / 2 / tt_scaler_begin(&t->print.config).scale);
     }
     t->peak_flops =
-        t->ctx.ops->peak(&t->ctx, 0.05) * tt_world_processor_share(world, t->ctx.threads);
+        t->ctx.ops->peak(&t->ctx, 0.01) * tt_world_processor_share(world, t->ctx.threads);
     TT_TRY(tt_tutti_try(&t->tutti, t->peak_flops, err));
     TT_TRY(tt_sum_f64(world, &t->peak_flops, 1, err));
 out:
