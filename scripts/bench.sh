@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # bench.sh: every benchmark of `tutti bench`, as Markdown.
 #
-#   scripts/bench.sh [FOLDER] [--repeat N] [--step-repeat N] [--only NAME] [key=value ...]
+#   scripts/bench.sh [FOLDER] [--repeat N] [--step-repeat N] [--to SIZE] [--only NAME] [key=value ...]
 #
 # Writes FOLDER/bench.md (default: build) and what it was made from, the JSON lines of each benchmark,
 # FOLDER/bench/NAME.jsonl: peak, gemm, attention, step, exact (normal and exact mode in turn),
 # recompute (each choice in turn), formats (a
 # step of one sequence in every format, in turn), small (a small model on 2 ranks), allreduce (2 ranks). Keys
 # change the model of all but `small`; default GPT-2 124M, micro-batches of 4.
+# --to SIZE ends allreduce there instead of at 256 MiB.
 # --only NAME measures that one anew and takes the others as they lie there. TUTTI_BIN is the program,
 # default build/release/tutti. Takes some minutes.
 set -euo pipefail
@@ -16,6 +17,7 @@ tutti=${TUTTI_BIN:-build/release/tutti}
 folder=build
 repeat=5
 step_repeat=3
+to=()
 only=
 keys=()
 while (($# > 0)); do
@@ -23,6 +25,10 @@ while (($# > 0)); do
     --repeat | --step-repeat)
         [[ ${2:-} =~ ^[0-9]+$ ]] || { echo "bench.sh: $1 needs a number" >&2; exit 2; }
         if [[ $1 == --repeat ]]; then repeat=$2; else step_repeat=$2; fi
+        shift
+        ;;
+    --to)
+        to=(--to "${2:?bench.sh: --to needs a size}")
         shift
         ;;
     --only)
@@ -185,7 +191,7 @@ measure recompute "$tutti" bench recompute batch.micro=1 --repeat $((step_repeat
 measure formats formats
 measure small scripts/run.sh -n 2 -t 600 "$tutti" bench step model.layers=4 model.heads=4 model.channels=128 \
     model.context=256 model.vocab=257 batch.accumulate=2 --repeat "$repeat" --json
-measure allreduce scripts/run.sh -n 2 -t 600 "$tutti" bench allreduce --repeat "$repeat" --json
+measure allreduce scripts/run.sh -n 2 -t 600 "$tutti" bench allreduce --repeat "$repeat" "${to[@]}" --json
 by_format >"$lines/formats.txt"
 page >"$lines/page.md"
 mv "$lines/page.md" "$folder/bench.md"

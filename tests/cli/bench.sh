@@ -174,11 +174,11 @@ TUTTI_ISA=none wrong "an unknown ISA" "TUTTI_ISA=none" gemm --shape 1x1x1
 
 # --- the page of make bench ---
 code=0
-TUTTI_BIN=$release timeout 240 scripts/bench.sh "$work/page" --repeat 1 --step-repeat 1 "${small[@]}" \
+TUTTI_BIN=$release timeout 240 scripts/bench.sh "$work/page" --repeat 1 --step-repeat 1 --to 1MiB "${small[@]}" \
     >"$work/out" 2>"$work/err" || code=$?
 verdict "bench.sh" "$code"
 for words in '| FMA | fp32 ' '| copy | ' '| model | 1 | [0-9.]* %' '| head | tn | 32 | 257 | 32 | 1 ' '| ragged | nn ' \
-    '| backward | grouped ' '| fp16 | [0-9.]* | ' '| matmul weight gradient | ' '| rest | ' '| MPI_Allgatherv | 268435456 | '; do
+    '| backward | grouped ' '| fp16 | [0-9.]* | ' '| matmul weight gradient | ' '| rest | ' '| MPI_Allgatherv | 1048576 | '; do
     check "bench.md has $words" grep -q -- "$words" "$work/page/bench.md"
 done
 wrong_script=0
