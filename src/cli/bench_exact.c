@@ -9,6 +9,7 @@
 #include "tutti/base/log.h"
 #include "tutti/base/narrow.h"
 #include "tutti/train/step.h"
+#include "tutti/train/storage.h"
 #include "tutti/train/trainer.h"
 
 #include "cli/bench_impl.h"
@@ -62,7 +63,7 @@ static tt_code normal_view(tt_trainer *t, tt_err *err)
     t->print.grad_bytes = sizeof(float);
     t->gradient = in_floats(&t->gradient);
     t->pieces = in_floats(&t->pieces);
-    TT_TRY(tt_agree(t->world, tt_trainer_remodel(t, err), err));
+    TT_TRY(tt_agree(t->world, tt_storage_remodel(t, err), err));
     rc = tt_reduce_open(&t->tutti.reduce, &spec, err);
 out:
     return rc;

@@ -7,6 +7,7 @@
 #include "tutti/base/clock.h"
 #include "tutti/base/log.h"
 #include "tutti/base/narrow.h"
+#include "tutti/train/storage.h"
 #include "tutti/train/techniques.h"
 #include "tutti/train/trainer.h"
 
@@ -21,7 +22,7 @@ static tt_code choose(tt_trainer *t, tt_recompute_kind kind, tt_err *err)
     tt_model_close(t->model);
     t->model = NULL;
     p->recompute = tt_recompute_make(kind, p->shape.L, 0, tt_blueprint_fp8(p) != NULL);
-    return tt_trainer_remodel(t, err);
+    return tt_storage_remodel(t, err);
 }
 
 /* ms[KINDS][n] of n rounds, and ratio[KINDS][n] to none in the same round; who goes first takes turns.

@@ -15,17 +15,16 @@
 #include "tutti/base/file.h"
 #include "tutti/base/narrow.h"
 #include "tutti/base/threads.h"
-#include "tutti/dist/share.h"
 #include "tutti/numerics/format.h"
 #include "tutti/train/arithmetic.h"
 #include "tutti/train/digests.h"
 #include "tutti/train/evaluate.h"
-#include "tutti/train/masters.h"
 #include "tutti/train/memory.h"
 #include "tutti/train/metrics.h"
 #include "tutti/train/signals.h"
 #include "tutti/train/state.h"
 #include "tutti/train/step.h"
+#include "tutti/train/storage.h"
 #include "tutti/train/verify.h"
 
 #include "train/train_impl.h"
@@ -68,58 +67,7 @@ out:
     return rc;
 }
 
-/* The shard as runs of one optimizer group each: parameters' ends (gaps included) against ranges. */
-static tt_code make_segments(tt_trainer *t, tt_err *err)
-{
-    tt_code rc = TT_OK;
-    const tt_params *params = &t->print.params;
-    const tt_shard *shard = &t->print.shard;
-    t->segment = tt_alloc((int64_t)params->count + shard->count, sizeof *t->segment, err);
-    if (!t->segment) {
-        rc = err->code;
-        goto out;
-    }
-    for (int r = 0, i = 0; r < shard->count; r++) {
-        int64_t at = shard->range[r].first;
-        while (at < shard->range[r].end) {
-            while (i + 1 < params->count && params->param[i + 1].offset <= at) {
-                i++;
-            }
-            int64_t next = i + 1 < params->count ? params->param[i + 1].offset : params->total;
-            int64_t end = tt_min(next, shard->range[r].end);
-            int64_t held = params->param[i].offset + params->param[i].count;
-            t->segment[t->segments++] =
-                (tt_segment){.flat = at,
-                             .local = shard->local[r] + (at - shard->range[r].first),
-                             .count = end - at,
-                             .decay = params->param[i].decay,
-                             .role = params->param[i].role,
-                             .gap = tt_min(tt_max(0, end - held), end - at)};
-            at = end;
-        }
-    }
-out:
-    return rc;
-}
-
-/* Masters, m and v, in memory or in this rank's file. Local. */
-static tt_code open_optimizer(tt_trainer *t, tt_err *err)
-{
-    const tt_blueprint *p = &t->print;
-    const char *file = p->config.memory.optimizer_file;
-    tt_text path = {0};
-    tt_text_add(&path, "%s.%d", file, t->world->rank);
-    if (path.failed) {
-        return tt_fail(err, TT_EWORLD, "out of memory");
-    }
-    const tt_code rc =
-        tt_optimizer_open(&t->optimizer, p->master, p->shard.elements,
-                          file[0] != '\0' ? path.data : NULL, &t->arena[TT_MEM_OPTIMIZER], err);
-    tt_text_free(&path);
-    return rc;
-}
-
-/* Says where it went. */
+/* Says where masters, m and v are when a file has them. */
 static void show_optimizer_file(const tt_trainer *t)
 {
     char size[32];
@@ -162,142 +110,6 @@ out:
     return rc;
 }
 
-/* Bytes of this rank's own memory that lie in a window, for the node to read: the gradient that the
- * model adds to. */
-static size_t window_bytes(const tt_blueprint *p, int component)
-{
-    return component == TT_MEM_GRADIENTS && p->node_ranks > 1
-               ? tt_arena_cost(tt_bytes(p->gradient_ring.elements, p->grad_bytes))
-               : 0;
-}
-
-/* A window over which the ranks of the node lay the same arena (once), or each its own. Collective. */
-static tt_code open_window(tt_trainer *t, int component, size_t bytes, bool once, void **of,
-                           tt_err *err)
-{
-    tt_code rc = TT_OK;
-    tt_node *node = &t->tutti.node;
-    if (bytes > 0) {
-        TT_TRY(tt_node_window(node, bytes, once, of, err));
-        tt_arena_lend(&t->window[component], tt_component_names[component], of[node->rank], bytes);
-    }
-out:
-    return rc;
-}
-
-/* Opens every arena and window with the plan's number. Collective. */
-static tt_code open_memory(tt_trainer *t, tt_err *err)
-{
-    tt_code rc = TT_OK;
-    const tt_blueprint *p = &t->print;
-    const int n = p->node_ranks;
-    void **once = tt_alloc(n, sizeof *once, err); /* each the same */
-    t->gradients = tt_alloc(n, sizeof *t->gradients, err);
-    rc = once && t->gradients ? TT_OK : err->code;
-    for (int i = 0; i < TT_MEM_COMPONENTS && rc == TT_OK; i++) {
-        rc = tt_arena_open(&t->arena[i], tt_component_names[i], p->plan.own[i] - window_bytes(p, i),
-                           err);
-    }
-    TT_TRY(tt_agree(t->world, rc, err));
-    for (int i = 0; i < TT_MEM_COMPONENTS; i++) {
-        TT_TRY(open_window(t, i, p->plan.once[i], true, once, err));
-        TT_TRY(open_window(t, i, window_bytes(p, i), false, t->gradients, err));
-    }
-out:
-    free(once);
-    return rc;
-}
-
-/* Where a component's shared or readable part is, and where its own is when it is not. */
-static tt_arena *outer(tt_trainer *t, int component)
-{
-    return t->window[component].base != NULL ? &t->window[component] : &t->arena[component];
-}
-
-static void place_vectors(tt_trainer *t)
-{
-    const tt_blueprint *p = &t->print;
-    tt_arena *own = &t->arena[TT_MEM_GRADIENTS];
-    t->weights =
-        tt_arena_take(outer(t, TT_MEM_WEIGHTS), tt_bytes(p->weight_ring.elements, p->act_bytes));
-    if (p->rotates) {
-        t->own_weights =
-            tt_arena_take(&t->arena[TT_MEM_WEIGHTS], tt_bytes(p->cut.elements, p->act_bytes));
-    }
-    void *gradient = tt_arena_take(outer(t, TT_MEM_GRADIENTS),
-                                   tt_bytes(p->gradient_ring.elements, p->grad_bytes));
-    if (p->node_ranks == 1) {
-        t->gradients[0] = gradient;
-    }
-    t->staging = p->staging > 0 ? tt_arena_take(own, p->staging) : NULL;
-    void *pieces = p->slices ? tt_arena_take(own, tt_bytes(p->cut.elements, p->grad_bytes)) : NULL;
-    if (p->config.run.exact) {
-        t->gradient =
-            (tt_grad){.fixed = gradient,
-                      .point = &t->point,
-                      .lost = tt_arena_take(own, tt_bytes(p->params.count, sizeof(int64_t)))};
-        t->pieces = (tt_grad){.fixed = pieces, .point = &t->point, .lost = t->gradient.lost};
-    } else {
-        t->gradient = (tt_grad){.sum = gradient};
-        t->pieces = (tt_grad){.sum = pieces};
-    }
-}
-
-static tt_code open_model(tt_trainer *t, tt_arena *activations, tt_arena *packed, tt_err *err)
-{
-    const tt_blueprint *p = &t->print;
-    const tt_held held = tt_blueprint_held(p, t->tutti.node.rank);
-    return tt_model_open(&t->model, &p->shape, &p->params, &t->ctx, t->weights, &t->gradient, &held,
-                         tt_blueprint_fp8(&t->print), &t->wide, &p->recompute, p->split.micro,
-                         p->shape.T, activations, p->config.memory.pack_weights ? packed : NULL,
-                         err);
-}
-
-tt_code tt_trainer_remodel(tt_trainer *t, tt_err *err)
-{
-    tt_arena activations = t->arena[TT_MEM_ACTIVATIONS], packed = *outer(t, TT_MEM_PACKED);
-    const tt_fp8 *fp8 = tt_blueprint_fp8(&t->print);
-    activations.used = packed.used = 0;
-    if (fp8 != NULL) { /* what it remembers stays where it was placed */
-        (void)tt_arena_take(&activations, tt_fp8_bytes(fp8));
-    }
-    return open_model(t, &activations, &packed, err);
-}
-
-/* Gives out all memory, and has it come. Local. */
-static tt_code allocate(tt_trainer *t, tt_err *err)
-{
-    tt_code rc = TT_OK;
-    const tt_blueprint *p = &t->print;
-    place_vectors(t);
-    TT_TRY(open_optimizer(t, err));
-    const size_t scratch = p->plan.bytes[TT_MEM_WORKSPACE] - TT_REDZONE; /* one piece, all of it */
-    t->ctx = tt_kernels_ctx(&p->ops, &p->guarded, p->plan.threads,
-                            tt_arena_take(&t->arena[TT_MEM_WORKSPACE], scratch), scratch);
-    t->wide_weights =
-        tt_arena_take(&t->arena[TT_MEM_WIDE], tt_bytes(p->params.wide, sizeof(float)));
-    t->wide = tt_wide_of(p, &t->wide_ctx, t->ctx.workspace, scratch, t->wide_weights);
-    tt_batch_place(
-        &t->batch, p->split.micro, p->shape.T,
-        tt_arena_take(&t->arena[TT_MEM_BATCH], tt_batch_bytes(p->split.micro, p->shape.T)));
-    tt_fp8 *fp8 = tt_blueprint_fp8(&t->print);
-    if (fp8 != NULL) {
-        tt_fp8_place(fp8, tt_arena_take(&t->arena[TT_MEM_ACTIVATIONS], tt_fp8_bytes(fp8)));
-    }
-    t->maxima = tt_alloc(TT_STEP_MAXIMA + p->fp8.sites, sizeof *t->maxima, err);
-    if (t->maxima == NULL) {
-        rc = err->code;
-        goto out;
-    }
-    TT_TRY(open_model(t, &t->arena[TT_MEM_ACTIVATIONS], outer(t, TT_MEM_PACKED), err));
-    TT_TRY(make_segments(t, err));
-    TT_TRY(tt_numerics_open(t, err));
-    TT_TRY(tt_memory_check(&p->plan, t->arena, t->window, err));
-    tt_memory_touch(t);
-out:
-    return rc;
-}
-
 /* The blueprint of this rank among the others, as they share memory or not. Collective. */
 static tt_code make_print(tt_trainer *t, const tt_config *config, int most, int threads,
                           tt_err *err)
@@ -317,14 +129,11 @@ static tt_code plan_run(tt_trainer *t, const tt_config *config, int threads, tt_
 {
     tt_code rc = TT_OK;
     tt_err why;
-    size_t own = 0, once = 0;
+    size_t own, once;
     const int all = t->world->size;
     const int most = tt_plan_sharers(config, all);
     TT_TRY(make_print(t, config, most < all ? most : 0, threads, err));
-    for (int i = 0; i < TT_MEM_COMPONENTS; i++) {
-        own += window_bytes(&t->print, i);
-        once += t->print.plan.once[i];
-    }
+    tt_storage_windows(&t->print, &own, &once);
     if (t->tutti.node.lanes == 1 || tt_node_room(&t->tutti.node, own, once, &why) == TT_OK) {
         goto out;
     }
@@ -402,8 +211,7 @@ tt_code tt_trainer_open(tt_trainer *t, const tt_config *config, tt_world *world,
     TT_TRY(tt_agree(world, open_places(&t->print.config, err), err));
     t->began = tt_rss();
     TT_TRY(tt_memory_warn(t, err));
-    TT_TRY(open_memory(t, err));
-    TT_TRY(tt_agree(world, allocate(t, err), err));
+    TT_TRY(tt_storage_open(t, err));
     t->overlap = strcmp(config->dist.overlap, "false") != 0;
     TT_TRY(tt_tutti_open(&t->tutti, t, err));
     show_recompute(t);
@@ -435,19 +243,10 @@ out:
 void tt_trainer_close(tt_trainer *t)
 {
     tt_tutti_close(&t->tutti);
-    tt_model_close(t->model);
-    tt_optimizer_close(&t->optimizer);
+    tt_storage_close(t);
     tt_text_free(&t->past);
-    free(t->segment);
-    free(t->maxima);
-    tt_numerics_close(t);
     tt_tokens_close(t->train_tokens);
     tt_tokens_close(t->valid_tokens);
-    for (int i = 0; i < TT_MEM_COMPONENTS; i++) {
-        tt_arena_close(&t->arena[i]);
-        tt_arena_close(&t->window[i]);
-    }
-    free(t->gradients);
     tt_node_close(&t->tutti.node);
     tt_blueprint_free(&t->print);
     memset(t, 0, sizeof *t);

@@ -50,9 +50,8 @@ typedef struct tt_trainer {
     tt_ctx ctx;
     size_t began; /* bytes resident before the arenas were opened */
     tt_arena arena[TT_MEM_COMPONENTS];
-    tt_arena
-        window[TT_MEM_COMPONENTS]; /* over the node's windows: own gradients, everybody's weights */
-    void *weights;                 /* act, as print.weight_ring holds them */
+    tt_arena window[TT_MEM_COMPONENTS]; /* over the node's windows; empty: it has none */
+    void *weights;                      /* act, as print.weight_ring holds them */
     void *own_weights;   /* [cut.elements] act, of this rank in ZeRO 3; NULL: they are in weights */
     float *wide_weights; /* [params.wide] masters of matrices that FP32 operations read */
     tt_ctx wide_ctx;     /* those operations run in it */
@@ -88,10 +87,6 @@ typedef struct tt_trainer {
 /* Opens data, plans, allocates, measures the peak, initialises or loads the state. Collective. */
 tt_code tt_trainer_open(tt_trainer *trainer, const tt_config *config, tt_world *world, tt_log *log,
                         tt_err *err);
-/* Another model into trainer->model, by print and gradient as they are now, over the memory of the
- * first, which is not closed. Between steps activations hold nothing, and what was packed stays
- * so. Local. */
-tt_code tt_trainer_remodel(tt_trainer *trainer, tt_err *err);
 
 /* Safe on a zeroed trainer. Collective where memory is shared, as windows are freed together. */
 void tt_trainer_close(tt_trainer *trainer);
