@@ -1,4 +1,4 @@
-/* status.c: how an error is filled.
+/* status.c: how an error is filled, and kept.
  *
  * Formats into a buffer of its own first, so that a caller may wrap the old sentence:
  * tt_fail(err, err->code, "%s: %s", name, err->text). */
@@ -23,4 +23,15 @@ tt_code tt_fail(tt_err *err, tt_code code, const char *fmt, ...)
     memcpy(err->text, text, sizeof text);
     err->code = code;
     return code;
+}
+
+tt_code tt_keep_first(tt_err *first, tt_code code, tt_err *err)
+{
+    if (first->code != TT_OK) {
+        *err = *first;
+    } else if (code != TT_OK) {
+        assert(err->code == code);
+        *first = *err;
+    }
+    return first->code;
 }

@@ -193,19 +193,6 @@ static void order(tt_gather *g, int group)
     g->open++;
 }
 
-/* The first error, again. */
-static tt_code keep(tt_gather *g, tt_code rc, tt_err *err)
-{
-    if (g->code == TT_OK && rc != TT_OK) {
-        g->code = rc;
-        g->err = *err;
-    }
-    if (g->code != TT_OK) {
-        *err = g->err;
-    }
-    return g->code;
-}
-
 /* ---- what callers see ---- */
 
 tt_code tt_gather_open(tt_gather *g, const tt_gather_spec *spec, tt_err *err)
@@ -257,13 +244,13 @@ void tt_gather_close(tt_gather *g)
 
 tt_code tt_gather_progress(tt_gather *g, tt_err *err)
 {
-    if (g->code != TT_OK || g->open == 0) {
-        return keep(g, g->code, err);
+    if (g->first.code != TT_OK || g->open == 0) {
+        return tt_keep_first(&g->first, g->first.code, err);
     }
     tt_wire_enter(g->spec.node->world);
     const tt_code rc = carry_on(g, err);
     tt_wire_leave(g->spec.node->world);
-    return keep(g, rc, err);
+    return tt_keep_first(&g->first, rc, err);
 }
 
 static bool is_there(const tt_gather *g, int p, int kind)
@@ -277,7 +264,7 @@ static bool is_there(const tt_gather *g, int p, int kind)
 static tt_code wait_for(tt_gather *g, int group, int kind, tt_err *err)
 {
     const int p = g->spec.ring->group[group].place;
-    tt_code rc = g->code;
+    tt_code rc = g->first.code;
     if (rc == TT_OK && is_there(g, p, kind)) {
         return TT_OK;
     }
@@ -289,7 +276,7 @@ static tt_code wait_for(tt_gather *g, int group, int kind, tt_err *err)
     }
     tt_wait_end(g->spec.node->world, outer);
     tt_wire_leave(g->spec.node->world);
-    return keep(g, rc, err);
+    return tt_keep_first(&g->first, rc, err);
 }
 
 tt_code tt_gather_begin(tt_gather *g, tt_err *err)
@@ -301,13 +288,13 @@ tt_code tt_gather_begin(tt_gather *g, tt_err *err)
     for (int group = 0; ring->whole && group < ring->count; group++) {
         order(g, group);
     }
-    tt_code rc = g->code == TT_OK ? carry_on(g, err) : g->code;
+    tt_code rc = g->first.code == TT_OK ? carry_on(g, err) : g->first.code;
     for (int group = 0; ring->whole && !g->spec.overlap && group < ring->count && rc == TT_OK;
          group++) {
         rc = wait_for(g, group, HERE, err);
     }
     tt_wire_leave(g->spec.node->world);
-    return keep(g, rc, err);
+    return tt_keep_first(&g->first, rc, err);
 }
 
 /* A load that nobody came to need must have ended before the next. */
@@ -344,7 +331,7 @@ tt_code tt_gather_ahead(tt_gather *g, int group, int now, tt_err *err)
     tt_code rc = TT_OK;
     const int p = g->spec.ring->group[group].place;
     if (resident(g, group) || !g->spec.overlap || p == g->spec.ring->group[now].place) {
-        return keep(g, g->code, err);
+        return tt_keep_first(&g->first, g->first.code, err);
     }
     TT_TRY(vacate(g, p, err));
     order(g, group);

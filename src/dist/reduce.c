@@ -378,19 +378,6 @@ static tt_code wait_on(tt_reduce *r, int *turns, tt_err *err)
 
 /* ---- what callers see ---- */
 
-/* The first error, again. */
-static tt_code keep(tt_reduce *r, tt_code rc, tt_err *err)
-{
-    if (r->code == TT_OK && rc != TT_OK) {
-        r->code = rc;
-        r->err = *err;
-    }
-    if (r->code != TT_OK) {
-        *err = r->err;
-    }
-    return r->code;
-}
-
 tt_code tt_reduce_open(tt_reduce *r, const tt_reduce_spec *spec, tt_err *err)
 {
     tt_code rc = TT_OK;
@@ -465,25 +452,25 @@ tt_code tt_reduce_ready(tt_reduce *r, int stage, tt_err *err)
         tt_wire_launch(r->spec.node->world,
                        tt_bytes(bucket_length(buckets, r->ready), element_bytes(r)));
     }
-    tt_code rc = r->code == TT_OK ? carry_on(r, err) : r->code;
+    tt_code rc = r->first.code == TT_OK ? carry_on(r, err) : r->first.code;
     const char *outer = tt_wait_begin(r->spec.node->world, waits);
     for (int turns = 0; rc == TT_OK && !r->spec.overlap && r->done > r->ready;) {
         rc = wait_on(r, &turns, err);
     }
     tt_wait_end(r->spec.node->world, outer);
     tt_wire_leave(r->spec.node->world);
-    return keep(r, rc, err);
+    return tt_keep_first(&r->first, rc, err);
 }
 
 tt_code tt_reduce_progress(tt_reduce *r, tt_err *err)
 {
-    if (r->code != TT_OK || r->done == r->ready) {
-        return keep(r, r->code, err);
+    if (r->first.code != TT_OK || r->done == r->ready) {
+        return tt_keep_first(&r->first, r->first.code, err);
     }
     tt_wire_enter(r->spec.node->world);
     const tt_code rc = carry_on(r, err);
     tt_wire_leave(r->spec.node->world);
-    return keep(r, rc, err);
+    return tt_keep_first(&r->first, rc, err);
 }
 
 tt_code tt_reduce_finish(tt_reduce *r, tt_err *err)
@@ -496,13 +483,13 @@ tt_code tt_reduce_finish(tt_reduce *r, tt_err *err)
     }
     tt_wait_end(r->spec.node->world, outer);
     tt_wire_leave(r->spec.node->world);
-    return keep(r, rc, err);
+    return tt_keep_first(&r->first, rc, err);
 }
 
 tt_code tt_reduce_free_place(tt_reduce *r, int group, tt_err *err)
 {
     const tt_ring *ring = r->spec.ring;
-    tt_code rc = r->code;
+    tt_code rc = r->first.code;
     tt_wire_enter(r->spec.node->world);
     const char *outer = tt_wait_begin(r->spec.node->world, waits);
     for (int g = 0; g < ring->count; g++) {
@@ -517,5 +504,5 @@ tt_code tt_reduce_free_place(tt_reduce *r, int group, tt_err *err)
     }
     tt_wait_end(r->spec.node->world, outer);
     tt_wire_leave(r->spec.node->world);
-    return keep(r, rc, err);
+    return tt_keep_first(&r->first, rc, err);
 }

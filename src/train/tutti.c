@@ -12,14 +12,6 @@
 
 #include "train/train_impl.h"
 
-static void keep(tt_tutti *u, tt_code rc, const tt_err *err)
-{
-    if (u->code == TT_OK && rc != TT_OK) {
-        u->code = rc;
-        u->err = *err;
-    }
-}
-
 /* ---- weights ---- */
 
 /* The group is here, and packed by all who share it. */
@@ -91,7 +83,7 @@ static void enter(void *user, int stage)
     tt_code rc = TT_OK;
     const tt_blueprint *p = &u->trainer->print;
     const int group = p->weight_ring.of_stage[stage];
-    if (u->code != TT_OK) {
+    if (u->first.code != TT_OK) {
         return;
     }
     TT_TRY(bring(u, 0, &err)); /* what a tied head reads, wherever the pass is */
@@ -101,7 +93,7 @@ static void enter(void *user, int stage)
         TT_TRY(tt_gather_ahead(&u->gather, next, group, &err));
     }
 out:
-    keep(u, rc, &err);
+    tt_keep_first(&u->first, rc, &err);
 }
 
 /* The first group's place is there from the beginning: a tied head adds to it first. */
@@ -111,9 +103,9 @@ static void grad_begin(void *user, int stage)
     tt_err err;
     const tt_blueprint *p = &u->trainer->print;
     const int group = p->gradient_ring.of_stage[stage];
-    const bool first = stage == p->gradient_ring.group[group].end_stage - 1;
-    if (u->code == TT_OK && p->slices && group > 0 && first) {
-        keep(u, make_place(u, group, &err), &err);
+    const bool last = stage == p->gradient_ring.group[group].end_stage - 1;
+    if (u->first.code == TT_OK && p->slices && group > 0 && last) {
+        tt_keep_first(&u->first, make_place(u, group, &err), &err);
     }
 }
 
@@ -121,11 +113,11 @@ static void grad_ready(void *user, int stage)
 {
     tt_tutti *u = user;
     tt_err err;
-    if (u->code == TT_OK && u->kind == TT_PASS_REDUCES) {
+    if (u->first.code == TT_OK && u->kind == TT_PASS_REDUCES) {
         if (stage == 0) {
             tt_inject_spoil(u);
         }
-        keep(u, tt_reduce_ready(&u->reduce, stage, &err), &err);
+        tt_keep_first(&u->first, tt_reduce_ready(&u->reduce, stage, &err), &err);
     }
 }
 
@@ -134,21 +126,21 @@ static void carry_weights(void *user)
 {
     tt_tutti *u = user;
     tt_err err;
-    keep(u, tt_gather_progress(&u->gather, &err), &err);
+    tt_keep_first(&u->first, tt_gather_progress(&u->gather, &err), &err);
 }
 
 static void carry_gradients(void *user)
 {
     tt_tutti *u = user;
     tt_err err;
-    keep(u, tt_reduce_progress(&u->reduce, &err), &err);
+    tt_keep_first(&u->first, tt_reduce_progress(&u->reduce, &err), &err);
 }
 
 static void between(void *user)
 {
     tt_tutti *u = user;
     tt_beat(u->trainer->world, NULL);
-    if (u->code == TT_OK) {
+    if (u->first.code == TT_OK) {
         carry_weights(u);
         carry_gradients(u);
     }
@@ -281,10 +273,10 @@ void tt_tutti_begin(tt_tutti *u, tt_pass_kind kind, bool add)
         const tt_hooks note = {.enter = note_visit, .user = u};
         tt_hooks_walk(&note, &p->recompute, p->shape.L, true);
     }
-    if (kind == TT_PASS_REDUCES && u->code == TT_OK) {
+    if (kind == TT_PASS_REDUCES && u->first.code == TT_OK) {
         tt_reduce_begin(&u->reduce, add && p->slices);
         if (p->slices) {
-            keep(u, make_place(u, 0, &err), &err);
+            tt_keep_first(&u->first, make_place(u, 0, &err), &err);
         }
     }
 }
@@ -297,14 +289,9 @@ void tt_tutti_idle(tt_tutti *u)
 
 tt_code tt_tutti_end(tt_tutti *u, tt_err *err)
 {
-    if (u->code == TT_OK && u->kind == TT_PASS_REDUCES) {
-        tt_err why;
-        keep(u, tt_reduce_finish(&u->reduce, &why), &why);
-    }
-    if (u->code != TT_OK) {
-        *err = u->err;
-    }
-    return u->code;
+    const bool reduces = u->first.code == TT_OK && u->kind == TT_PASS_REDUCES;
+    const tt_code rc = reduces ? tt_reduce_finish(&u->reduce, err) : TT_OK;
+    return tt_keep_first(&u->first, rc, err);
 }
 
 tt_code tt_tutti_publish(tt_tutti *u, tt_err *err)

@@ -29,6 +29,11 @@ typedef struct tt_err {
 tt_code tt_fail(tt_err *err, tt_code code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* For whoever goes on after an error and reports the first. *first is zeroed until there is one. An
+ * error, which is code and *err, becomes the first, or where there has been one *err becomes that again,
+ * whatever code is. Returns first->code. */
+tt_code tt_keep_first(tt_err *first, tt_code code, tt_err *err);
+
 /* The idiom of the house: `tt_code rc = TT_OK;` first, `out:` last, TT_TRY between. */
 #define TT_TRY(call)       \
     do {                   \

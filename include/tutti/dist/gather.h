@@ -59,8 +59,7 @@ typedef struct tt_gather {
     tt_flags flags;           /* [3 places]: here, given up, packed */
     struct tt_spread *spread; /* owned */
     void *requests;           /* MPI's, owned: [buckets][lanes this rank stands for] */
-    tt_code code;
-    tt_err err;
+    tt_err first;             /* error; TT_OK: none yet */
 } tt_gather;
 
 /* Collective. */

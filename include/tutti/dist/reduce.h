@@ -57,12 +57,11 @@ typedef struct tt_reduce {
     bool *blocks;             /* [buckets] by MPI's blocking call, where there is one; owned */
     uint64_t *told;           /* [buckets] epoch in which it was last ready here; owned */
     struct tt_spread *spread; /* owned */
-    void **from;              /* [n] owned: what a sum reads */
+    void **from;              /* [n or M, the larger] owned: what a sum reads */
     tt_flags flags;           /* [2 buckets]: ready, read */
-    void *requests;           /* MPI's, owned: [buckets][lanes this rank stands for] */
+    void *requests;           /* MPI's, owned: see requests_of in reduce.c */
     int64_t sent, received;   /* elements of a bucket's part of staging */
-    tt_code code;
-    tt_err err;
+    tt_err first;             /* error; TT_OK: none yet */
 } tt_reduce;
 
 /* *bytes of staging, where pieces come in from other nodes and go out to them. Local. */

@@ -40,8 +40,7 @@ typedef struct tt_tutti {
     int visits, at;
     bool pokes;                        /* it has opened the world's poke (dist/poke.h) */
     bool poison_nan, poison_inf, flip; /* faults due in this pass (train/inject.c) */
-    tt_code code;
-    tt_err err;
+    tt_err first;                      /* error; TT_OK: none yet */
 } tt_tutti;
 
 /* After the node is open and memory is there. Collective. */
