@@ -46,15 +46,15 @@ static tt_code fill_tables(tt_node *node, const int *lowest, tt_err *err)
     tt_code rc = TT_OK;
     const int R = node->world_size;
     int *index = tt_alloc(R, sizeof *index, err); /* of each rank's node */
+    int *size = tt_alloc(R, sizeof *size, err);   /* [nodes] ranks so far */
     int nodes = 0;
-    node->sizes = tt_alloc(R, sizeof *node->sizes, err);
-    if (!index || !node->sizes) {
+    if (!index || !size) {
         rc = err->code;
         goto out;
     }
     for (int r = 0; r < R; r++) {
         index[r] = lowest[r] == r ? nodes++ : index[lowest[r]];
-        node->lanes = (int)tt_max(node->lanes, ++node->sizes[index[r]]);
+        node->lanes = tt_int(tt_max(node->lanes, ++size[index[r]]));
     }
     node->at = tt_alloc(tt_mul(nodes, node->lanes), sizeof *node->at, err);
     if (!node->at) {
@@ -64,16 +64,21 @@ static tt_code fill_tables(tt_node *node, const int *lowest, tt_err *err)
     for (int i = 0; i < nodes * node->lanes; i++) {
         node->at[i] = -1;
     }
-    memset(node->sizes, 0, tt_bytes(R, sizeof *node->sizes));
+    memset(size, 0, tt_bytes(R, sizeof *size));
     for (int r = 0; r < R; r++) {
-        const int local = node->sizes[index[r]]++;
+        const int local = size[index[r]]++;
         node->at[index[r] * node->lanes + local] = r;
         node->rank = r == node->world_rank ? local : node->rank;
     }
     node->count = nodes;
     node->index = index[node->world_rank];
-    node->size = node->sizes[node->index];
+    node->size = size[node->index];
+    node->full_lanes = node->lanes;
+    for (int m = 0; m < nodes; m++) {
+        node->full_lanes = tt_int(tt_min(node->full_lanes, size[m]));
+    }
 out:
+    free(size);
     free(index);
     return rc;
 }
@@ -224,7 +229,6 @@ void tt_node_close(tt_node *node)
     tt_wait_end(node->world, outer);
     free(comms);
     free(node->at);
-    free(node->sizes);
     *node = (tt_node){.world = NULL};
 }
 

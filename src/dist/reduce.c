@@ -1,9 +1,9 @@
 /* reduce.c: buckets on their way from gradients to sums. See reduce.h.
  *
  * A share is what this rank adds up of a bucket over the ranks of its node. Of an ALL bucket that is
- * one of `lanes` cuts of it, for the ranks that stand for a lane of every node. Of a SCATTER bucket it
- * is, for each lane that this rank stands for, the pieces of that lane's ranks in all nodes, one after
- * another; where a node is one rank these are the bucket as it lies, elsewhere they go to staging.
+ * one of `full_lanes` cuts of it, for the ranks that stand for one of these lanes. Of a SCATTER bucket
+ * it is, for each lane that this rank stands for, the pieces of that lane's ranks in all nodes, one
+ * after another; where a node is one rank these are the bucket as it lies, elsewhere they go to staging.
  *
  * Between nodes a SCATTER bucket goes piece by piece, from everyone who has a sum for it straight to the
  * rank whose it is, which adds them up in the order of nodes. That is as little traffic as there can be,
@@ -42,16 +42,6 @@ static size_t element_bytes(const tt_reduce *r)
 static int64_t bucket_length(const tt_buckets *buckets, int b)
 {
     return buckets->bucket[b].range.end - buckets->bucket[b].range.first;
-}
-
-/* Lanes of an ALL bucket: those that every node has a rank of its own for. */
-static int full_lanes(const tt_node *node)
-{
-    int least = node->lanes;
-    for (int m = 0; m < node->count; m++) {
-        least = (int)tt_min(least, node->sizes[m]);
-    }
-    return least;
 }
 
 /* Do sums for other ranks of a SCATTER bucket go to staging? */
@@ -176,7 +166,7 @@ static tt_range all_share(const tt_reduce *r, int b)
 {
     const tt_node *node = r->spec.node;
     const int64_t n = bucket_length(r->spec.buckets, b);
-    const int lanes = full_lanes(node);
+    const int lanes = node->full_lanes;
     return node->rank < lanes ? tt_cut(n, node->rank, lanes) : (tt_range){n, n};
 }
 
@@ -186,7 +176,7 @@ static tt_code start_all(tt_reduce *r, int b, tt_err *err)
     const tt_range share = all_share(r, b);
     unsigned char *mine = held_at(r, node->rank, b, share.first);
     sum_node(r, b, share, mine, false);
-    if (node->count == 1 || node->rank >= full_lanes(node)) {
+    if (node->count == 1 || node->rank >= node->full_lanes) {
         return TT_OK;
     }
     return send_all(r, b, mine, share.end - share.first,
@@ -319,7 +309,7 @@ static void fetch(tt_reduce *r, int b)
     const tt_range need =
         s->all ? (tt_range){0, n}
                : (tt_range){s->cut->range[b].first - begin, s->cut->range[b].end - begin};
-    const int lanes = full_lanes(node);
+    const int lanes = node->full_lanes;
     for (int l = 0; l < lanes && node->size > 1; l++) {
         const tt_range share = tt_cut(n, l, lanes);
         const tt_range part = {tt_max(need.first, share.first), tt_min(need.end, share.end)};

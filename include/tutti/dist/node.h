@@ -29,9 +29,9 @@ typedef struct tt_node {
     int world_rank, world_size; /* r, R */
     int rank, size;             /* this rank's index among those that share memory; how many, n */
     int index, count;           /* of this node; M */
-    int lanes;
+    int lanes;                  /* the largest n */
+    int full_lanes;             /* the smallest: lanes that every node has a rank of its own for */
     int *at;     /* [M, lanes] the rank of a node with that local index, -1: none; owned */
-    int *sizes;  /* [M] ranks of each node; owned */
     void *comms; /* MPI's, owned: see node.c */
 } tt_node;
 
