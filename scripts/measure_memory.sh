@@ -13,52 +13,21 @@
 # README's markers. TUTTI_BIN is the program, default build/release/tutti. The largest run wants 9 GiB.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-export LC_ALL=C
-tutti=${TUTTI_BIN:-build/release/tutti}
-micros='1 4 8'
-models='gpt2-124m deep'
-readme=
-kept=
-keys=()
-fail() {
-    printf 'measure_memory.sh: %s\n' "$2" >&2
-    exit "$1"
-}
-while (($# > 0)); do
-    case $1 in
-    -h | --help)
-        sed -n '2,/^set -/s/^# \{0,1\}//p' "$0" | sed '$d'
-        exit 0
-        ;;
-    --readme) readme=yes ;;
-    --quick)
-        models=small
-        micros='1 3'
-        ;;
-    --micro | --models | --keep)
-        (($# > 1)) || fail 2 "$1 needs a value"
-        case $1 in
-        --micro) micros=$2 ;;
-        --models) models=$2 ;;
-        --keep) kept=$2 ;;
-        esac
-        shift
-        ;;
-    *=*) keys+=("$1") ;;
-    *) fail 2 "unknown argument '$1'; see --help" ;;
-    esac
-    shift
-done
+# shellcheck source=scripts/lib/report.sh
+source scripts/lib/report.sh
+readme='' quick='' micro='' models='' keep=''
+request 'readme quick micro= models= keep=' "$@"
+if [[ $quick ]]; then
+    : "${models:=small}" "${micro:=1 3}"
+fi
+models=${models:-gpt2-124m deep} micros=${micro:-1 4 8}
 for micro in $micros; do
     [[ $micro =~ ^[1-9][0-9]{0,3}$ ]] || fail 2 "--micro '$micros': whole numbers are needed"
 done
 for model in $models; do
     [[ $model =~ ^(gpt2-124m|deep|small)$ ]] || fail 2 "--models '$model': there are gpt2-124m, deep and small"
 done
-[[ -x $tutti ]] || fail 2 "$tutti is not there; run make, or set TUTTI_BIN"
-work=$(mktemp -d "${TMPDIR:-/tmp}/tutti-memory.XXXXXX")
-trap 'rm -rf "$work"' EXIT
-[[ -z $kept ]] || mkdir -p "$kept"
+[[ -z $keep ]] || mkdir -p "$keep"
 
 shape() { # model
     case $1 in
@@ -71,7 +40,7 @@ shape() { # model
 # measured MODEL MICRO CHOICE: "MODEL MICRO CHOICE PLANNED PEAK ACTIVATIONS_PLANNED ACTIVATIONS_MEASURED",
 # in bytes, from the last line of the run's metrics.
 measured() {
-    local dir=${kept:-$work}/$1-$2-$3 line
+    local dir=${keep:-$work}/$1-$2-$3 line
     local -a words
     read -r -a words <<<"$(shape "$1")"
     rm -rf "${dir:?}"
@@ -84,7 +53,7 @@ measured() {
         <<<"$line" | grep . || fail 1 "$1, micro $2, $3: the run says nothing of its memory"
 }
 
-"$tutti" data build --out "$work/tokens.h5" src include >"$work/log" 2>&1 || fail 1 "$(tail -n 1 "$work/log")"
+build_tokens src include
 cat >"$work/memory.yaml" <<YAML
 data: {train: $work/tokens.h5}
 optim: {lr: 1e-4}
@@ -116,13 +85,9 @@ done
 
 if [[ $readme ]]; then
     {
-        sed '/^<!-- memory:/q' README.md
         printf '| model, micro-batch | recompute | activations | planned | peak resident |\n|---|---|---|---|---|\n'
         awk -v model="${models%% *}" '$1 == model { printf "| %s, %s | %s | %.0f MiB | %.0f MiB | %.0f MiB |\n", $1, $2, $3, $6 / 1048576, $4 / 1048576, $5 / 1048576 }' "$rows"
-        sed -n '/^<!-- \/memory/,$p' README.md
-    } >"$work/readme"
-    grep -q '^<!-- /memory' "$work/readme" || fail 1 "README.md has no markers for the table"
-    cat "$work/readme" >README.md
+    } | into_readme memory
 fi
 [[ ! -e $work/failed ]] || fail 1 "a run was further from its plan than 2 % and 64 MiB"
 echo "PASS: $(wc -l <"$rows") runs within 2 % or 64 MiB of the plan"

@@ -15,44 +15,23 @@
 set -euo pipefail
 export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
 cd "$(dirname "$0")/.."
-tutti=${TUTTI_BIN:-build/release/tutti}
-counts='2 4'
-stages='0 1 2 3'
+# shellcheck source=scripts/lib/report.sh
+source scripts/lib/report.sh
+ranks='2 4' zero='0 1 2 3' quick=''
+request 'ranks= zero= quick' "$@"
 shape=(model.layers=8 model.heads=12 model.channels=768 model.vocab=16384 model.context=128)
-keys=()
-fail() {
-    printf 'measure_ranks.sh: %s\n' "$2" >&2
-    exit "$1"
-}
-while (($# > 0)); do
-    case $1 in
-    -h | --help)
-        sed -n '2,/^set -/s/^# \{0,1\}//p' "$0" | sed '$d'
-        exit 0
-        ;;
-    --quick) shape=(model.layers=4 model.heads=4 model.channels=320 model.vocab=4096 model.context=64) ;;
-    --ranks | --zero)
-        (($# > 1)) || fail 2 "$1 needs a value"
-        [[ $1 == --zero ]] && stages=$2 || counts=$2
-        shift
-        ;;
-    *=*) keys+=("$1") ;;
-    *) fail 2 "unknown argument '$1'; see --help" ;;
-    esac
-    shift
-done
+[[ -z $quick ]] || shape=(model.layers=4 model.heads=4 model.channels=320 model.vocab=4096 model.context=64)
+counts=$ranks stages=$zero
 for count in $counts; do
     [[ $count =~ ^([2-9]|[1-9][0-9]{1,2})$ ]] || fail 2 "--ranks '$counts': whole numbers from 2 are needed"
 done
 for zero in $stages; do
     [[ $zero =~ ^[0-3]$ ]] || fail 2 "--zero '$stages': 0 to 3 are needed"
 done
-[[ -x $tutti ]] || fail 2 "$tutti is not there; run make, or set TUTTI_BIN"
 [[ -r /proc/self/smaps_rollup ]] || fail 2 "this system has no /proc/PID/smaps_rollup"
-work=$(mktemp -d "${TMPDIR:-/tmp}/tutti-ranks.XXXXXX")
 job=
 trap '[[ -z $job ]] || kill "$job" 2>/dev/null; wait; rm -rf "$work"' EXIT
-"$tutti" data build --out "$work/tokens.h5" src include >"$work/log" 2>&1 || fail 1 "$(tail -n 1 "$work/log")"
+build_tokens src include
 cat >"$work/ranks.yaml" <<YAML
 data: {train: $work/tokens.h5}
 batch: {micro: 1, accumulate: 1}

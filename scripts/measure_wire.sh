@@ -13,49 +13,23 @@
 # how fast a rank computes, measured with as many ranks on one host, because the hosts share this
 # machine's processors. TUTTI_BIN is the program, default build/release/tutti. Some seconds a row.
 set -euo pipefail
-here=$(cd "$(dirname "$0")" && pwd)
-tutti=$(realpath -m "${TUTTI_BIN:-$here/../build/release/tutti}")
-hosts='2 3 4' delays='0us 1ms' rates='1gbit 200mbit' steps=16 first=4 markdown='' config='' keys=()
-
-fail() {
-    printf 'measure_wire.sh: %s\n' "$2" >&2
-    exit "$1"
-}
-while (($# > 0)); do
-    case $1 in
-    -h | --help)
-        sed -n '2,/^set -/s/^# \{0,1\}//p' "$0" | sed '$d'
-        exit 0
-        ;;
-    --markdown) markdown=yes ;;
-    --hosts | --delays | --rates | --steps)
-        (($# > 1)) || fail 2 "$1 needs a value"
-        declare "${1#--}=$2"
-        shift
-        ;;
-    -*) fail 2 "unknown argument '$1'; see --help" ;;
-    *=*) keys+=("$1") ;;
-    *) config=$1 ;;
-    esac
-    shift
-done
+export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
+cd "$(dirname "$0")/.."
+# shellcheck source=scripts/lib/report.sh
+source scripts/lib/report.sh
+# shellcheck source=scripts/lib/corpus.sh
+source scripts/lib/corpus.sh
+hosts='2 3 4' delays='0us 1ms' rates='1gbit 200mbit' steps=16 first=4 markdown='' config=''
+request 'hosts= delays= rates= steps= markdown CONFIG' "$@"
 { [[ $steps =~ ^[1-9][0-9]*$ ]] && ((steps > first)); } || fail 2 "--steps '$steps': more than $first are needed"
 [[ $delays =~ ^([0-9.]+(us|ms)\ ?)+$ ]] || fail 2 "--delays '$delays': times like 0us 1ms are needed"
 [[ $rates =~ ^([1-9][0-9]*[kmg]bit\ ?)+$ ]] || fail 2 "--rates '$rates': rates like 200mbit 1gbit are needed"
-[[ -x $tutti ]] || fail 2 "$tutti is not there; run make, or set TUTTI_BIN"
-"$here/hosts.sh" --check || exit 1
-
-work=$(mktemp -d "${TMPDIR:-/tmp}/tutti-wire.XXXXXX")
-trap 'rm -rf "$work"' EXIT
-export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive LC_ALL=C
+scripts/hosts.sh --check || exit 1
 
 if [[ -z $config ]]; then
     config=$work/wire.yaml
-    cd "$here/.."
-    # shellcheck source=scripts/lib/corpus.sh
-    source scripts/lib/corpus.sh
-    project_text | xargs "$tutti" data build --out "$work/tokens.h5" >"$work/log" 2>&1 ||
-        fail 1 "no token file: $(tail -n 1 "$work/log")"
+    mapfile -t texts < <(project_text)
+    build_tokens "${texts[@]}"
     cat >"$config" <<YAML
 model: {layers: 4, heads: 4, channels: 256, context: 64}
 data: {train: $work/tokens.h5}
@@ -64,8 +38,6 @@ optim: {lr: 1e-3, schedule: constant}
 YAML
 fi
 
-# value KEY: the first in the JSON on stdin.
-value() { sed -n "s/.*\"$1\": \([^,}]*\)[,}].*/\1/p" | head -n 1; }
 # calc EXPRESSION: a number.
 calc() { awk "BEGIN { printf \"%.6g\", $1 }"; }
 # microseconds TIME, gbits RATE
@@ -85,7 +57,7 @@ median() {
 }
 
 # What a small message takes where nothing is added: a sum over two hosts is one.
-"$here/hosts.sh" --hosts 2 -t 60 "$tutti" bench allreduce --from 1KiB --to 1KiB --json >"$work/bench" 2>"$work/log" ||
+scripts/hosts.sh --hosts 2 -t 60 "$tutti" bench allreduce --from 1KiB --to 1KiB --json >"$work/bench" 2>"$work/log" ||
     fail 1 "no latency: $(tail -n 1 "$work/log")"
 base=$(calc "1000 * $(value ms <"$work/bench")")
 
@@ -99,7 +71,7 @@ else
     format='%5s %7s %8s   %9.1f %9.1f %6.2f   %9.1f %9.1f   %9.1f\n'
 fi
 for n in $hosts; do
-    train "$here/run.sh" -n "$n" -t 300
+    train scripts/run.sh -n "$n" -t 300
     tokens=$(sed -n 's/^{"step": .*"tokens": \([0-9]*\),.*/\1/p' "$work/run/metrics.jsonl" | tail -n 1)
     speed=$(calc "1000 * $tokens / $n / ($(median step_ms) - $(median comm_exposed_ms))")
     for rate in $rates; do
@@ -107,8 +79,8 @@ for n in $hosts; do
             "$tutti" plan "$config" "${keys[@]}" --ranks "$n" --ranks-per-node 1 --gbps "$(gbits "$rate")" \
                 --latency_us "$(calc "$(microseconds "$delay") + $base")" --tokens_per_s "$speed" --json \
                 >"$work/plan" 2>"$work/log" || fail 1 "no forecast: $(tail -n 1 "$work/log")"
-            grep -o '"wire": {.*' "$work/plan" | sed 's/"\(blocking\|others\)".*//' >"$work/wire" || fail 1 'no forecast in the plan'
-            train "$here/hosts.sh" --hosts "$n" --delay "$delay" --rate "$rate" -t 300
+            grep -o '"wire": {.*' "$work/plan" >"$work/wire" || fail 1 'no forecast in the plan'
+            train scripts/hosts.sh --hosts "$n" --delay "$delay" --rate "$rate" -t 300
             foretold=$(value step_ms <"$work/wire") measured=$(median step_ms)
             # shellcheck disable=SC2059 # a table of two kinds
             printf "$format" "$n" "$delay" "$rate" "$foretold" "$measured" "$(calc "$measured / $foretold")" \

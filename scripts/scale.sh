@@ -13,77 +13,40 @@
 # build/release/tutti. Takes a minute.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-export LC_ALL=C
-tutti=${TUTTI_BIN:-build/release/tutti}
-ranks='64 512 4096'
-networks='25:10 100:2'
-per_node=8
-cores=16
-rate=
-readme=
-config=configs/gpt2-124m.yaml
-keys=()
-fail() {
-    printf 'scale.sh: %s\n' "$2" >&2
-    exit "$1"
-}
-while (($# > 0)); do
-    case $1 in
-    -h | --help)
-        sed -n '2,/^set -/s/^# \{0,1\}//p' "$0" | sed '$d'
-        exit 0
-        ;;
-    --readme) readme=yes ;;
-    --ranks | --ranks-per-node | --networks | --cores | --rate)
-        (($# > 1)) || fail 2 "$1 needs a value"
-        case $1 in
-        --ranks) ranks=$2 ;;
-        --ranks-per-node) per_node=$2 ;;
-        --networks) networks=$2 ;;
-        --cores) cores=$2 ;;
-        --rate) rate=$2 ;;
-        esac
-        shift
-        ;;
-    -*) fail 2 "unknown argument '$1'; see --help" ;;
-    *=*) keys+=("$1") ;;
-    *) config=$1 ;;
-    esac
-    shift
-done
+# shellcheck source=scripts/lib/report.sh
+source scripts/lib/report.sh
+ranks='64 512 4096' networks='25:10 100:2' ranks_per_node=8 cores=16 rate='' readme='' config=configs/gpt2-124m.yaml
+request 'readme ranks= ranks-per-node= networks= cores= rate= CONFIG' "$@"
 [[ $cores =~ ^[1-9][0-9]*$ ]] || fail 2 "--cores '$cores': a whole number is needed"
-[[ -x $tutti ]] || fail 2 "$tutti is not there; run make, or set TUTTI_BIN"
-work=$(mktemp -d "${TMPDIR:-/tmp}/tutti-scale.XXXXXX")
-trap 'rm -rf "$work"' EXIT
 OMP_NUM_THREADS=${OMP_NUM_THREADS:-$(nproc)}
 export OMP_NUM_THREADS
 
 # wire RANKS GBPS US ARGUMENT...: the forecast in $work/wire.
 wire() {
     "$tutti" plan "$config" batch.sequences=0 batch.micro=4 batch.accumulate=1 "${keys[@]}" --json --ranks "$1" \
-        --ranks-per-node "$per_node" --gbps "$2" --latency_us "$3" "${@:4}" >"$work/plan" 2>"$work/err" ||
+        --ranks-per-node "$ranks_per_node" --gbps "$2" --latency_us "$3" "${@:4}" >"$work/plan" 2>"$work/err" ||
         fail $? "$(tail -n 1 "$work/err")"
     grep -o '"wire": {.*' "$work/plan" >"$work/wire"
 }
-# value KEY: the first of it.
-value() { grep -o "\"$1\": [^,}]*" "$work/wire" | head -n 1 | sed 's/.*: //'; }
+# foretold KEY: the first of it.
+foretold() { value "$1" <"$work/wire"; }
 # efficiencies: "K OVERLAP BLOCKING" for the plan's own K and the others.
 efficiencies() {
     tr '{},' '\n' <"$work/wire" | awk -F'": ' '/^ *"accumulate"/ { printf "%s%s", sep, $2; sep = "\n" } /^ *"efficiency"/ { printf " %s", $2 } END { print "" }'
 }
 
 wire 1 1 1
-sum=$(value sum_gb_s)
+sum=$(foretold sum_gb_s)
 if [[ -z $rate ]]; then
-    here=$(value rank_tokens_per_s)
+    here=$(foretold rank_tokens_per_s)
     rate=$(awk -v x="$here" -v n="$cores" -v t="$OMP_NUM_THREADS" 'BEGIN { printf "%.6g", x * n / t }')
 fi
 for network in $networks; do
     [[ $network =~ ^[0-9.]+:[0-9.]+$ ]] || fail 2 "--networks '$networks': GBIT/S:MICROSECONDS is needed, such as 25:10"
     for R in $ranks; do
         wire "$R" "${network%:*}" "${network#*:}" --tokens_per_s "$rate" --sum_gb_s "$sum"
-        efficiencies | awk -v R="$R" -v gbps="${network%:*}" -v us="${network#*:}" -v nodes="$(value nodes)" \
-            -v comm="$(value comm_ms)" -v exposed="$(value comm_exposed_ms)" -v step="$(value step_ms)" '
+        efficiencies | awk -v R="$R" -v gbps="${network%:*}" -v us="${network#*:}" -v nodes="$(foretold nodes)" \
+            -v comm="$(foretold comm_ms)" -v exposed="$(foretold comm_exposed_ms)" -v step="$(foretold step_ms)" '
             { cell = cell sprintf(" %.1f %% (%.1f %%) |", 100 * $2, 100 * $3) }
             END { printf "| %s | %s | %s Gbit/s, %s us | %.0f ms | %.0f ms |%s\n", R, nodes, gbps, us, comm, exposed, cell }'
     done
@@ -102,9 +65,7 @@ done >"$work/rows"
 } >"$work/table"
 
 if [[ $readme ]]; then
-    grep -q '^<!-- /scale' README.md || fail 1 "README.md has no markers for the table"
-    { sed '/^<!-- scale:/q' README.md; cat "$work/table"; sed -n '/^<!-- \/scale/,$p' README.md; } >"$work/readme"
-    cat "$work/readme" >README.md
+    into_readme scale <"$work/table"
 else
     cat "$work/table"
 fi
