@@ -1,16 +1,10 @@
 #!/usr/bin/env bash
 # FP8 keeps half of what BF16 keeps for backward: `tutti plan` says so, and so does the memory that a
 # run really has. That is resident memory without what the plan counts beside, and without what is
-# outside of any plan, libraries above all: the same run with one sequence tells how much that is. The
-# release build, because what a sanitizer holds is its own.
+# outside of any plan, libraries above all: the same run with one sequence tells how much that is.
 # shellcheck source=tests/cli/lib.sh
 source "$(dirname "$0")/lib.sh"
-tutti=$release
-if "$tutti" version | grep -q '(\(asan\|tsan\) build'; then
-    echo "skip activations: memory of a sanitizer's build says nothing"
-    exit 0
-fi
-prepare
+prepare_release
 
 # 4096 tokens of 12 blocks of 64 channels, beside which weights and the rest are small.
 shape=(model.layers=12 model.channels=64 model.heads=2 model.context=128 run.steps=1)

@@ -1,14 +1,9 @@
 #!/usr/bin/env bash
 # The plan is the allocation: at the end of a run every component is resident as it was planned, and the
-# peak of the process is the plan's total. The release build, because what a sanitizer holds is its own.
+# peak of the process is the plan's total.
 # shellcheck source=tests/cli/lib.sh
 source "$(dirname "$0")/lib.sh"
-tutti=$release
-if "$tutti" version | grep -q '(\(asan\|tsan\) build'; then
-    echo "skip memory: memory of a sanitizer's build says nothing"
-    exit 0
-fi
-prepare
+prepare_release
 
 # 12 blocks of 192 channels: tens of MiB, so that 2 % are something.
 shape=(model.layers=12 model.channels=192 model.heads=3 model.context=64 run.steps=2 batch.sequences=8
