@@ -153,15 +153,16 @@ out:
     return rc;
 }
 
+/* Communicators of all lanes, for each use. Collective. */
 static tt_code open_lanes(tt_node *node, tt_err *err)
 {
     tt_code rc = TT_OK;
     tt_comms *comms = comms_of(node);
     for (int use = 0; use < TT_LANE_USES; use++) {
-        comms->lane[use] = tt_alloc(node->lanes, sizeof *comms->lane[use], err);
-        rc = comms->lane[use] == NULL ? err->code : rc;
-        for (int l = 0; rc == TT_OK && l < node->lanes; l++) {
-            comms->lane[use][l] = MPI_COMM_NULL;
+        MPI_Comm *lane = comms->lane[use] = tt_alloc(node->lanes, sizeof *lane, err);
+        rc = lane == NULL ? err->code : rc;
+        for (int l = 0; lane != NULL && l < node->lanes; l++) {
+            lane[l] = MPI_COMM_NULL;
         }
     }
     TT_TRY(tt_agree(node->world, rc, err));
@@ -194,8 +195,10 @@ tt_code tt_node_open(tt_node *node, tt_world *world, int most, tt_err *err)
     int *lowest = tt_alloc(node->world_size, sizeof *lowest, err);
     tt_comms *comms = tt_alloc(1, sizeof *comms, err);
     node->comms = comms;
+    if (comms != NULL) {
+        comms->node = MPI_COMM_NULL;
+    }
     TT_TRY(tt_agree(world, lowest && comms ? TT_OK : err->code, err));
-    comms->node = MPI_COMM_NULL;
     TT_TRY(find_neighbours(node, most, lowest, err));
     TT_TRY(tt_agree(world, fill_tables(node, lowest, err), err));
     TT_TRY(open_lanes(node, err));
@@ -289,14 +292,12 @@ tt_code tt_node_room(tt_node *node, size_t bytes, size_t once_bytes, tt_err *err
     struct statvfs there;
     const char *folder = window_folder();
     const double wanted = (double)bytes * node->size + (double)once_bytes + SLACK;
-    char want[32], have[32];
     tt_code rc = TT_OK;
-    if (node->size == 1) {
-        rc = TT_OK;
-    } else if (statvfs(folder, &there) != 0) {
+    if (node->size > 1 && statvfs(folder, &there) != 0) {
         rc = tt_fail(err, TT_EWORLD,
                      "there is no %s, in which memory is shared; mount a tmpfs there", folder);
-    } else {
+    } else if (node->size > 1) {
+        char want[32], have[32];
         const double room = (double)there.f_bavail * (double)there.f_frsize;
         tt_human_bytes(wanted, want);
         tt_human_bytes(room, have);

@@ -1,7 +1,6 @@
 /* poke.c: see poke.h. Owns its thread and communicator. */
 #include "tutti/dist/poke.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -57,6 +56,16 @@ static int start(tt_poke *poke)
     return why;
 }
 
+/* Until its last call of MPI has returned. */
+static void stop(tt_poke *poke)
+{
+    pthread_mutex_lock(&poke->mutex);
+    poke->ends = true;
+    pthread_cond_signal(&poke->changed);
+    pthread_mutex_unlock(&poke->mutex);
+    pthread_join(poke->thread, NULL);
+}
+
 static void release(tt_poke *poke)
 {
     if (poke->comm != MPI_COMM_NULL) {
@@ -70,15 +79,17 @@ static void release(tt_poke *poke)
 tt_code tt_poke_open(tt_world *world, tt_err *err)
 {
     tt_code rc = TT_OK;
-    tt_poke *poke = NULL;
+    bool runs = false;
     if (tt_alone(world) || !tt_world_threaded(world) || world->poke != NULL) {
         return TT_OK;
     }
-    poke = tt_alloc(1, sizeof *poke, err);
+    tt_poke *poke = tt_alloc(1, sizeof *poke, err);
+    if (poke != NULL) {
+        poke->comm = MPI_COMM_NULL;
+        pthread_mutex_init(&poke->mutex, NULL);
+        pthread_cond_init(&poke->changed, NULL);
+    }
     TT_TRY(tt_agree(world, poke != NULL ? TT_OK : err->code, err));
-    poke->comm = MPI_COMM_NULL;
-    pthread_mutex_init(&poke->mutex, NULL);
-    pthread_cond_init(&poke->changed, NULL);
     const char *outer = tt_wait_begin(world, "MPI_Comm_dup");
     rc = tt_mpi_check(MPI_Comm_dup(tt_world_comm(world), &poke->comm), "MPI_Comm_dup", err);
     tt_wait_end(world, outer);
@@ -86,13 +97,20 @@ tt_code tt_poke_open(tt_world *world, tt_err *err)
     TT_TRY(tt_mpi_check(MPI_Comm_set_errhandler(poke->comm, MPI_ERRORS_RETURN),
                         "MPI_Comm_set_errhandler", err));
     const int why = start(poke);
-    if (why != 0) {
-        rc = tt_fail(err, TT_EWORLD, "the system refused a thread: %s", strerror(why));
+    runs = why == 0;
+    if (!runs) {
+        rc = tt_fail(err, TT_EWORLD,
+                     "cannot start the thread that keeps MPI going: %s (dist.progress_thread=false "
+                     "does without it)",
+                     strerror(why));
     }
     TT_TRY(tt_agree(world, rc, err));
     world->poke = poke;
 out:
     if (rc != TT_OK && poke != NULL) {
+        if (runs) { /* but another rank's does not */
+            stop(poke);
+        }
         release(poke);
     }
     return rc;
@@ -113,11 +131,7 @@ void tt_poke_close(tt_world *world)
 {
     tt_poke *poke = world != NULL ? world->poke : NULL;
     if (poke != NULL) {
-        pthread_mutex_lock(&poke->mutex);
-        poke->ends = true;
-        pthread_cond_signal(&poke->changed);
-        pthread_mutex_unlock(&poke->mutex);
-        pthread_join(poke->thread, NULL);
+        stop(poke);
         release(poke);
         world->poke = NULL;
     }

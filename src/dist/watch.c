@@ -34,12 +34,8 @@ static const double soon = 1;     /* seconds, at least, before the same rank ask
  * take */
 enum { LEAVE = 10, AWAIT = 30, OPENING = 600 };
 
-typedef enum state {
-    SILENT,
-    ELSEWHERE,
-    WAITING,
-    NAMED
-} state; /* NAMED: it has found who is to blame */
+/* Of a rank: it has not answered, works, waits for others, or has found who is to blame. */
+typedef enum state { SILENT, ELSEWHERE, WAITING, NAMED } state;
 
 typedef struct answer {
     int32_t round; /* of the question */
@@ -505,10 +501,26 @@ static void *run(void *argument)
 
 static void watch_free(tt_watch *w)
 {
+    if (w->comm != MPI_COMM_NULL) {
+        MPI_Comm_free(&w->comm);
+    }
+    pthread_cond_destroy(&w->wake);
+    pthread_mutex_destroy(&w->mutex);
     free(w->place);
     free(w->mail);
     free(w->heard);
     free(w);
+}
+
+/* A mutex, and a condition by a clock that nobody sets. */
+static void make_locks(tt_watch *w)
+{
+    pthread_condattr_t clock;
+    pthread_mutex_init(&w->mutex, NULL);
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_cond_init(&w->wake, &clock);
+    pthread_condattr_destroy(&clock);
 }
 
 /* Memory, the hosts' names, and where watches talk to each other a communicator. Collective. */
@@ -519,6 +531,7 @@ static tt_code make(tt_world *world, tt_watch **made, tt_err *err)
     tt_watch *w = tt_alloc(1, sizeof *w, err);
     if (w != NULL) {
         *w = (tt_watch){.rank = world->rank, .size = R, .comm = MPI_COMM_NULL};
+        make_locks(w);
         w->pulse = &world->pulse;
         w->place = tt_alloc(R, sizeof *w->place, err);
         w->mail = w->place != NULL ? tt_alloc(R, sizeof *w->mail, err) : NULL;
@@ -557,13 +570,7 @@ out:
 /* The thread takes no signal: those that stop a run are the other's. Local. */
 static tt_code start(tt_watch *w, tt_err *err)
 {
-    pthread_condattr_t clock;
     sigset_t all, before;
-    pthread_mutex_init(&w->mutex, NULL);
-    pthread_condattr_init(&clock);
-    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
-    pthread_cond_init(&w->wake, &clock);
-    pthread_condattr_destroy(&clock);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     const int why = pthread_create(&w->thread, NULL, run, w);
@@ -660,8 +667,6 @@ void tt_watch_close(tt_world *world)
     tt_watch *w = world->watch;
     if (w != NULL) {
         stop(w);
-        pthread_cond_destroy(&w->wake);
-        pthread_mutex_destroy(&w->mutex);
         watch_free(w);
         world->watch = NULL;
     }

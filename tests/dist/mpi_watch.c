@@ -10,6 +10,8 @@
 #include "tutti/dist/mpi_comm.h"
 #include "tutti/dist/watch.h"
 
+#include "no_thread.h"
+
 #define W (&tt_test_world)
 
 static void nap(double seconds)
@@ -65,6 +67,25 @@ START_TEST(zero_is_off)
 {
     ck_assert(watch(0));
     ck_assert(tt_all(W->watch == NULL));
+}
+END_TEST
+
+/* The last rank gets no thread, and the others take theirs back. Before any watch is open. */
+START_TEST(none_where_one_is_refused)
+{
+    const bool last = W->rank == W->size - 1;
+    tt_log log = tt_log_open(W->rank);
+    pthread_attr_t usual;
+    tt_err err = {TT_OK, ""};
+    if (last) {
+        threads_refused(&usual);
+    }
+    const tt_code rc = tt_watch_open(W, 30, &log, &err);
+    if (last) {
+        threads_granted(&usual);
+    }
+    ck_assert(tt_all(rc == TT_EWORLD && W->watch == NULL));
+    ck_assert(tt_all(strstr(err.text, "dist.timeout=0") != NULL));
 }
 END_TEST
 
@@ -159,6 +180,7 @@ static Suite *make_suite(void)
     tcase_add_test(tests, beats_say_what_a_rank_does);
     tcase_add_test(tests, collectives_beat);
     tcase_add_test(tests, zero_is_off);
+    tcase_add_test(tests, none_where_one_is_refused);
     tcase_add_test(tests, a_slow_rank_is_left_alone);
     tcase_add_test(tests, late_ranks_are_left_alone);
     tcase_add_test(tests, a_stopped_job_goes_on);
