@@ -87,7 +87,7 @@ double tt_network_allreduce(const tt_network *w, double bytes, tt_way *way)
     return seconds;
 }
 
-/* One way: rounds for short vectors, a ring for long ones. */
+/* Rounds for short vectors, a ring for long ones. */
 static double one_way(const tt_network *w, const terms *t, double bytes)
 {
     return t->nodes == 1         ? 0
@@ -98,7 +98,7 @@ static double one_way(const tt_network *w, const terms *t, double bytes)
 double tt_network_reduce_scatter(const tt_network *w, double bytes)
 {
     const terms t = terms_of(w);
-    return one_way(w, &t, bytes) + t.added * bytes * w->sum;
+    return (t.nodes == 1 ? 0 : half_ring(w, &t, bytes)) + t.added * bytes * w->sum;
 }
 
 double tt_network_allgather(const tt_network *w, double bytes)

@@ -66,7 +66,8 @@ START_TEST(the_cheapest_way)
     ck_assert_int_eq(way, TT_WAY_DOUBLING);
     near(tt_network_allreduce(&w, 1e6, &way), 1939e-6, "long");
     ck_assert_int_eq(way, TT_WAY_HALVING);
-    near(tt_network_reduce_scatter(&w, 1e6), (15 * 8 + 937.5) * 1e-6, "scattered by a ring");
+    near(tt_network_reduce_scatter(&w, 1e6), (15 * 8 + 937.5) * 1e-6, "scattered, piece by piece");
+    near(tt_network_reduce_scatter(&w, 1e4), (15 * 8 + 9.375) * 1e-6, "short as it is");
     near(tt_network_allgather(&w, 1e4), (4 * 8 + 9.375) * 1e-6, "gathered in rounds");
     w = network(6, 1, 8, 1000);
     near(tt_network_allreduce(&w, 1e6, &way), (80 + 1e4 / 6) * 1e-6, "six");
