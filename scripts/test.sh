@@ -11,19 +11,22 @@
 # --long           none of these, but tests/long/*.sh, which take minutes each
 # --only PATTERN   only tests whose name matches this extended regular expression
 #
-# A test program prints Check's summary line; a script prints "ok NAME" or "not ok NAME: why" a check
+# Tests run side by side, but no script whose first lines contain "alone: yes", and no long one. A test
+# program prints Check's summary line; a script prints "ok NAME" or "not ok NAME: why" a check
 # and "skip NAME: why" for one that cannot run here. A crash, a timeout or a missing summary is a
 # failure. Output is shown only for what failed: every failed check, and the last lines. Lines
 # "note ..." are shown always. The last line is "N passed, N failed"; exit 0 only when something passed
 # and nothing failed.
 set -euo pipefail
-# Tests make more threads than there are cores, where waiting at a barrier by spinning costs ten times.
+# Tests make more threads and ranks than there are cores, where waiting by spinning costs ten times.
 export OMP_WAIT_POLICY=passive
+export OMPI_MCA_mpi_yield_when_idle=1
 cd "$(dirname "$0")/.."
 
 timeout_program=120 # seconds; several times what the slowest takes on a busy machine
-timeout_script=300
+timeout_script=600
 timeout_long=5400
+side_by_side=3 # tests at a time: ranks and scripts wait most of the time
 quick=
 long=
 only=.
@@ -149,47 +152,68 @@ programs() { # test or mpi
     return 0
 }
 
+# start ID NAME KIND LIMIT WAY COMMAND...: runs the test beside others. Results are shown in this order.
+# WAY is "alone" for one that measures or that others would disturb, otherwise the number at a time.
+ids=() names=() kinds=() limits=()
+next=0
+start() {
+    local id=$1 limit=$4 way=$5
+    ids+=("$id") names+=("$2") kinds+=("$3") limits+=("$limit")
+    shift 5
+    if [[ $way == alone ]]; then
+        finish
+        run "$id" "$limit" "$@"
+    else
+        while (($(jobs -rp | wc -l) >= way)); do wait -n; done
+        run "$id" "$limit" "$@" &
+    fi
+    results
+}
+
+# Counts those that are done, up to the first that is not.
+results() {
+    while ((next < ${#ids[@]})) && [[ -s $work/${ids[next]}.s ]]; do
+        count "${ids[next]}" "${names[next]}" "${kinds[next]}" "${limits[next]}"
+        next=$((next + 1))
+    done
+}
+
+# Waits for all that was started.
+finish() {
+    wait
+    results
+}
+
 # Single-process tests of build folder $1, two at a time.
 run_single() {
-    local test name id
-    local -a ids=() names=()
+    local test name
     local -x OMP_NUM_THREADS=2
     local -x ASAN_OPTIONS=$ASAN_OPTIONS:fast_unwind_on_malloc=1 # no MPI here
     for test in $(programs test); do
         name=${test#tests/}
-        id=$(tr '/' '.' <<<"$1.$name")
-        while (($(jobs -rp | wc -l) >= 2)); do
-            wait -n
-        done
-        run "$id" $timeout_program "$1/$test" &
-        ids+=("$id")
-        names+=("$name${2:+ ($2)}")
+        start "$(tr '/' '.' <<<"$1.$name")" "$name${2:+ ($2)}" check $timeout_program 2 "$1/$test"
     done
-    wait
-    local i
-    for i in "${!ids[@]}"; do
-        count "${ids[i]}" "${names[i]}" check $timeout_program
-    done
+    finish
 }
 
-# Multi-rank tests, one after another. The runner's limit is the outer one.
+# Multi-rank tests. The runner's limit is the outer one.
 run_ranks() {
-    local test name ranks id
+    local test name ranks
     export OMP_NUM_THREADS=1
     for test in $(programs mpi); do
         name=${test#tests/}
         for ranks in "$@"; do
-            id=$(tr '/' '.' <<<"$name.$ranks")
-            run "$id" $((timeout_program + 20)) \
+            start "$(tr '/' '.' <<<"$name.$ranks")" "$name, ranks: $ranks" check \
+                $((timeout_program + 20)) $side_by_side \
                 scripts/run.sh -n "$ranks" -t $timeout_program "$build/$test"
-            count "$id" "$name, ranks: $ranks" check $timeout_program
         done
     done
+    finish
 }
 
 # Those of the named files that are there, may be run and are asked for: limit, file...
 run_scripts() {
-    local limit=$1 script name id
+    local limit=$1 script name way
     shift
     unset OMP_NUM_THREADS
     export TUTTI_BIN=$PWD/$build/tutti
@@ -199,10 +223,11 @@ run_scripts() {
         [[ -x $script && $script =~ $only ]] || continue
         [[ -n $quick ]] && ! head -n 5 "$script" | grep -q 'quick: yes' && continue
         name=${script#tests/}
-        id=$(tr '/' '.' <<<"$name")
-        run "$id" "$limit" "$script"
-        count "$id" "$name" script "$limit"
+        way=$side_by_side
+        if [[ -n $long ]] || head -n 5 "$script" | grep -q 'alone: yes'; then way=alone; fi
+        start "$(tr '/' '.' <<<"$name")" "$name" script "$limit" "$way" "$script"
     done
+    finish
 }
 
 if [[ -n $long ]]; then
