@@ -70,7 +70,7 @@ alone plan "$work/tiny.yaml" --ranks 4
 said "plan: batch" 'sequences 12 = micro 1 x accumulate 3 x ranks 4; 192 tokens a step'
 said "plan: memory" '^  total  *[0-9.]* [KM]iB'
 said "plan: formats" '^  qkv  *fp32  *fp32  *fp32 '
-said "plan: wire" '^  collectives  *3$'
+said "plan: wire" '^  collectives  *5$'
 alone plan "$work/tiny.yaml" precision.compute=fp8 fp8.recipe=delayed fp8.history=7 precision.loss_scale=dynamic
 said "plan: FP8's scales" '^  fp8  *delayed, of 7 steps, margin 0; gradients bf16'
 said "plan: the loss scale" '^  loss  *dynamic, from 65536, within 1 and 16777216'
