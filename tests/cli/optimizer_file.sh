@@ -91,6 +91,7 @@ limited() {
 }
 limited -f 65536 "run.dir=$work/limited" "$file"
 refused "a limit on file sizes" 1 "File too large"
+limit=180 # a model of 32 million parameters
 if "$release" version | grep -q '(\(asan\|tsan\) build'; then
     echo "skip more than memory holds: the sanitizers take all of the address space"
 else
