@@ -87,7 +87,7 @@ int tt_cmd_bench(int argc, char **argv)
                             {.name = "--to", .text = &bench.to}};
 
     if (tt_world_open(&world, &argc, &argv, &err) != TT_OK) {
-        return tt_cli_end(NULL, err.code, &err);
+        return tt_cli_end(&world, err.code, &err);
     }
     rc = tt_flags_take(&argc, argv, flag, sizeof flag / sizeof *flag, &help, &err);
     if (rc == TT_OK && help) {

@@ -38,7 +38,7 @@ typedef struct tt_flag {
 tt_code tt_flags_take(int *argc, char **argv, const tt_flag *flag, int flags, bool *help,
                       tt_err *err);
 
-/* Prints "tutti: <sentence>" to stderr for a failure, on rank 0 only when world is open, and returns
+/* Prints "tutti: <sentence>" to stderr for a failure, on rank 0 only where a world is given, and returns
  * the exit code. */
 int tt_cli_end(const tt_world *world, tt_code rc, const tt_err *err);
 

@@ -103,7 +103,7 @@ int tt_cmd_eval(int argc, char **argv)
     const tt_flag flag[] = {{.name = "--data", .text = &data}, {.name = "--json", .flag = &json}};
 
     if (tt_world_open(&world, &argc, &argv, &err) != TT_OK) {
-        return tt_cli_end(NULL, err.code, &err);
+        return tt_cli_end(&world, err.code, &err);
     }
     tt_watch_opening();
     rc = tt_flags_take(&argc, argv, flag, 2, &help, &err);

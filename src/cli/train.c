@@ -30,7 +30,7 @@ int tt_cmd_train(int argc, char **argv)
 
     tt_signals_block();
     if (tt_world_open(&world, &argc, &argv, &err) != TT_OK) {
-        return tt_cli_end(NULL, err.code, &err);
+        return tt_cli_end(&world, err.code, &err);
     }
     tt_watch_opening();
     tt_log log = tt_log_open(world.rank);

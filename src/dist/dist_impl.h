@@ -39,6 +39,20 @@ void tt_wire_land(tt_world *world);
 void tt_wire_enter(tt_world *world);
 void tt_wire_leave(tt_world *world);
 
+/* What the environment says of how this process was started: with how many ranks (or at least so
+ * many), the rank that it is where all know of each other, which variable says so (NULL: none), and
+ * whether srun started them. */
+typedef struct tt_launch {
+    int size, rank;
+    const char *sign;
+    bool least, slurm;
+} tt_launch;
+
+/* Before MPI is opened, which sets variables itself. */
+tt_launch tt_launch_look(void);
+/* TT_EUSER when MPI made a world of one out of a rank of several. */
+tt_code tt_launch_check(const tt_launch *launch, int size, tt_err *err);
+
 /* The ranks that stand for a lane; MPI_COMM_NULL when this one does not. */
 MPI_Comm tt_node_lane(const tt_node *node, tt_lane_use use, int lane);
 

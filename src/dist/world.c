@@ -185,6 +185,8 @@ tt_code tt_world_open(tt_world *world, int *argc, char ***argv, tt_err *err)
     MPI_Comm comm = MPI_COMM_NULL;
     MPI_Comm *owned = NULL;
     int *counts = NULL;
+    const tt_launch launch = tt_launch_look();
+    int speaker = 0;
     *world = (tt_world){0};
 
     int begun = 0, ended = 0;
@@ -213,6 +215,9 @@ tt_code tt_world_open(tt_world *world, int *argc, char ***argv, tt_err *err)
     TT_TRY(tt_mpi_check(MPI_Comm_set_name(comm, "tutti"), "MPI_Comm_set_name", err));
     TT_TRY(tt_mpi_check(MPI_Comm_rank(comm, &world->rank), "MPI_Comm_rank", err));
     TT_TRY(tt_mpi_check(MPI_Comm_size(comm, &world->size), "MPI_Comm_size", err));
+    speaker = launch.rank;
+    TT_TRY(tt_launch_check(&launch, world->size, err));
+    speaker = 0;
     TT_TRY(look_around(world, comm, err));
 
     owned = tt_alloc(1, sizeof *owned, err);
@@ -229,6 +234,7 @@ out:
     /* After a failure MPI stays as it is: to finalize is collective, and the others may be waiting
      * elsewhere. The process ends with an exit code, and the launcher ends the rest. */
     if (rc != TT_OK) {
+        world->rank = speaker;
         free(counts);
         free(owned);
     }

@@ -52,7 +52,9 @@ typedef struct tt_world {
 
 /* MPI_Init_thread(MULTIPLE); errors return instead of aborting. Less than FUNNELED is refused; with less
  * than MULTIPLE whoever wants threads of its own does without, and says so. Once per process; without
- * a launcher the process is a world of one. Collective. */
+ * a launcher the process is a world of one. Ranks that were started together and have not found each
+ * other are TT_EUSER. After a failure `rank` says who speaks: of such ranks the launcher's rank 0, else
+ * (0) everyone. Collective. */
 tt_code tt_world_open(tt_world *world, int *argc, char ***argv, tt_err *err);
 /* May several threads call MPI at the same time? */
 bool tt_world_threaded(const tt_world *world);
