@@ -9,7 +9,7 @@
 # default build/release/tutti.
 #
 # SIGTERM, SIGINT and SIGUSR1 let the ranks save first, exit code 75 (scripts/run.sh); the same command goes
-# on from there.
+# on from there, as run.resume=auto does, the default.
 set -euo pipefail
 top=$(dirname "$0")/../..
 fail() {
@@ -40,4 +40,4 @@ launcher=(
     -x "OMP_NUM_THREADS=$cores"
 )
 export TUTTI_MPIRUN="${launcher[*]}" # words without spaces: run.sh takes them apart again
-exec "$top/scripts/run.sh" -n "$ranks" "${TUTTI_BIN:-$top/build/release/tutti}" train "$@" run.resume=auto
+exec "$top/scripts/run.sh" -n "$ranks" "${TUTTI_BIN:-$top/build/release/tutti}" train "$@"

@@ -6,7 +6,7 @@ set -uo pipefail
 cd "$(dirname "$0")/../.." || exit
 work=$(mktemp -d "${TMPDIR:-/tmp}/tutti-slurm.XXXXXX")
 trap 'rm -rf "$work"' EXIT
-batch=scripts/slurm/train.sbatch
+batch=$PWD/scripts/slurm/train.sbatch
 
 verdict() { # name, condition's exit code
     if (($2 == 0)); then
@@ -23,6 +23,7 @@ for name in srun scontrol mpirun; do
 name=${0##*/}
 { printf '%s' "$name"; printf ' %s' "$@"; printf '\n'; } >>"$FAKE_CALLS"
 env | grep '^OMP_' >"$FAKE_CALLS.env"
+[[ $name == srun && -n ${FAKE_SAVES-} ]] && mkdir -p "${FAKE_SAVES%/*}" && touch "$FAKE_SAVES"
 [[ $name == scontrol ]] && exit "${FAKE_SCONTROL:-0}"
 exit "${FAKE_CODE:-0}"
 FAKE
@@ -35,8 +36,11 @@ unset OMP_NUM_THREADS OMP_WAIT_POLICY
 job() {
     rm -f "$work/calls" "$work/calls.env"
     code=0
-    FAKE_CODE=$1 PATH=$work/bin:$PATH SLURM_CPUS_PER_TASK=16 SLURM_JOB_ID=4711 TUTTI_BIN=/opt/tutti \
-        bash "$batch" "${@:2}" >"$work/said" 2>&1 || code=$?
+    (
+        cd "$work" || exit
+        FAKE_CODE=$1 PATH=$work/bin:$PATH SLURM_CPUS_PER_TASK=16 SLURM_JOB_ID=4711 TUTTI_BIN=/opt/tutti \
+            bash "$batch" "${@:2}"
+    ) >"$work/said" 2>&1 || code=$?
 }
 called() { grep -qxF -- "$1" "$work/calls"; }
 # option NAME=VALUE: the batch script asks Slurm for it.
@@ -45,7 +49,7 @@ option() { grep -qx -- "#SBATCH $1" "$batch"; }
 job 0 conf.yaml run.dir=runs/x
 [[ $code == 0 && $(wc -l <"$work/calls") == 1 ]]
 verdict "a run that is done is not queued again" $?
-called "srun --mpi=pmix --cpus-per-task=16 --cpu-bind=cores --distribution=block:block --kill-on-bad-exit=0 --wait=20 /opt/tutti train conf.yaml run.dir=runs/x run.resume=auto"
+called "srun --mpi=pmix --cpus-per-task=16 --cpu-bind=cores --distribution=block:block --kill-on-bad-exit=0 --wait=20 /opt/tutti train conf.yaml run.dir=runs/x"
 verdict "srun gets cores and binding, the run its arguments" $?
 [[ $(<"$work/calls.env") == OMP_NUM_THREADS=16 ]]
 verdict "a thread a core" $?
@@ -56,19 +60,64 @@ verdict "a run that was stopped is queued again" $?
 FAKE_SCONTROL=3 job 75 conf.yaml
 [[ $code == 3 ]]
 verdict "when it cannot be, the job fails" $?
-for failure in 1 2 9 137; do
-    job $failure conf.yaml
-    [[ $code == "$failure" && $(wc -l <"$work/calls") == 1 ]]
-    verdict "a run that failed with $failure is not" $?
-done
+job 2 conf.yaml
+[[ $code == 2 && $(wc -l <"$work/calls") == 1 ]]
+verdict "wrong input is not" $?
+
+# turns CODES ARGUMENT...: as often in a row as there are codes; $queued has a y for each that ends in the queue.
+turns() {
+    local each
+    queued=
+    rm -f "$work"/tutti-*.failed
+    for each in $1; do
+        job "$each" "${@:2}"
+        [[ $code == "$each" ]] || queued+="($code)"
+        called "scontrol requeue 4711" && queued+=y || queued+=n
+    done
+}
+turns "1 137 9 213" conf.yaml run.dir=runs/none
+[[ $queued == yyyn && $(wc -l <"$work/said") == 1 && ! -e $work/tutti-4711.failed ]] &&
+    grep -q "failed 4 times (exit code 213) from its beginning" "$work/said"
+verdict "a run that a node or a rank is lost to is, three times: $queued" $?
+TUTTI_REQUEUES=0 turns "1" conf.yaml run.dir=runs/none
+[[ $queued == n ]]
+verdict "or as often as is said" $?
+mkdir -p "$work/runs/some" && touch "$work/runs/some/step-00000003.h5"
+turns "1 1 1 1" conf.yaml run.dir=runs/none run.dir=runs/some
+[[ $queued == yyyn ]] && grep -q "from runs/some/step-00000003.h5" "$work/said"
+verdict "an old checkpoint is no progress: $queued" $?
+turns "1 1 75 1 1 1 1" conf.yaml run.dir=runs/some
+[[ $queued == yyyyyyn ]]
+verdict "one that was told to stop is: $queued" $?
+printf 'model:\n  dir2: no\nrun:\n  dir: "runs/kept"  # here\n  resume: never\n' >"$work/file.yaml"
+turns "1 1 1" file.yaml
+FAKE_SAVES=runs/kept/step-00000008.h5 job 1 file.yaml
+called "scontrol requeue 4711" && [[ $(<"$work/tutti-4711.failed") == 0 ]]
+verdict "a new checkpoint is progress, where the configuration says" $?
+TUTTI_REQUEUES=often job 0 conf.yaml
+[[ $code == 2 && ! -e $work/calls ]] && grep -q "TUTTI_REQUEUES='often'" "$work/said"
+verdict "requeues that are no number: one sentence" $?
+
+# resumes NAME COUNT WANTED ARGUMENT...: the last words of a turn after COUNT others.
+resumes() {
+    SLURM_RESTART_COUNT=$2 job 0 "${@:4}"
+    grep -q -- " /opt/tutti train $3\$" "$work/calls"
+    verdict "$1" $?
+}
+resumes "must stays must" 1 "conf.yaml run.resume=must" conf.yaml run.resume=must
+resumes "never is said once" 0 "conf.yaml run.resume=never" conf.yaml run.resume=never
+resumes "and holds for one turn" 1 "conf.yaml run.resume=never run.resume=auto" conf.yaml run.resume=never
+resumes "in the configuration too" 1 "file.yaml run.resume=auto" file.yaml
+resumes "unless an argument says otherwise" 1 "file.yaml run.resume=must" file.yaml run.resume=must
+
 job 0
 [[ $code == 2 && ! -e $work/calls && $(wc -l <"$work/said") == 1 ]]
 verdict "no configuration: one sentence" $?
 
 # What the comments say of the options.
-option "--signal=TERM@120" && option "--requeue" && option "--open-mode=append" && option "--exclusive" &&
+option "--signal=TERM@120" && option "--requeue" && option "--open-mode=append" && option "--exclusive" && option "--mem=0" &&
     option "--ntasks-per-node=8" && option "--cpus-per-task=16" && option "--threads-per-core=1"
-verdict "asks for a signal to the ranks, a second turn, and a domain a rank" $?
+verdict "asks for a signal to the ranks, a second turn, all memory, and a domain a rank" $?
 # sbatch reads options up to the first line that is neither comment nor blank.
 [[ $(awk '/^#SBATCH/ { last = NR } !/^(#|$)/ && !first { first = NR } END { print last < first }' "$batch") == 1 ]]
 verdict "all before the first command" $?
@@ -81,7 +130,7 @@ hosts() {
 }
 export TUTTI_CORES=16
 hosts scripts/mpirun/hostfile conf.yaml run.dir=runs/x
-[[ $code == 0 ]] && called "mpirun --hostfile scripts/mpirun/hostfile --map-by ppr:1:numa:PE=16 --bind-to core -x OMP_NUM_THREADS=16 -n 32 /bin/true train conf.yaml run.dir=runs/x run.resume=auto"
+[[ $code == 0 ]] && called "mpirun --hostfile scripts/mpirun/hostfile --map-by ppr:1:numa:PE=16 --bind-to core -x OMP_NUM_THREADS=16 -n 32 /bin/true train conf.yaml run.dir=runs/x"
 verdict "mpirun gets hosts, binding and environment, the run its arguments" $?
 FAKE_CODE=75 hosts scripts/mpirun/hostfile conf.yaml
 [[ $code == 75 ]]
