@@ -122,23 +122,50 @@ verdict "asks for a signal to the ranks, a second turn, all memory, and a domain
 [[ $(awk '/^#SBATCH/ { last = NR } !/^(#|$)/ && !first { first = NR } END { print last < first }' "$batch") == 1 ]]
 verdict "all before the first command" $?
 
-# hosts ARGUMENT...: the example for a host file.
+# hosts ARGUMENT...: the example for a host file. Its first host says of itself what calls.processors says.
+cat >"$work/bin/ssh" <<'FAKE'
+#!/usr/bin/env bash
+[[ ${FAKE_SSH-} != no && "$*" == "node01 lscpu -p=CORE,NODE" ]] && cat "$FAKE_CALLS.processors"
+FAKE
+chmod +x "$work/bin/ssh"
 hosts() {
     rm -f "$work/calls" "$work/calls.env"
     code=0
-    PATH=$work/bin:$PATH TUTTI_BIN=/bin/true scripts/mpirun/train.sh "$@" </dev/null >"$work/said" 2>&1 || code=$?
+    env "${exports[@]}" PATH="$work/bin:$PATH" TUTTI_BIN=/bin/true scripts/mpirun/train.sh "$@" </dev/null >"$work/said" 2>&1 || code=$?
 }
-export TUTTI_CORES=16
+for name in $(compgen -e); do
+    case $name in
+    TUTTI_* | OMP_* | OMPI_MCA_* | LD_LIBRARY_PATH) unset "$name" ;;
+    esac
+done
+exports=(FOLDER=/tmp)
+root=
+[[ $(id -u) -eq 0 ]] && root=' --allow-run-as-root'
+# 8 domains of 16 cores, each core twice; the lines of a machine without domains end in a comma.
+{
+    echo '# Core,Node'
+    for ((p = 0; p < 256; p++)); do echo "$((p % 128)),$((p % 128 / 16))"; done
+} >"$work/calls.processors"
+started="mpirun --hostfile scripts/mpirun/hostfile --map-by ppr:1:numa:PE=16 --bind-to core -x OMP_NUM_THREADS=16"
 hosts scripts/mpirun/hostfile conf.yaml run.dir=runs/x
-[[ $code == 0 ]] && called "mpirun --hostfile scripts/mpirun/hostfile --map-by ppr:1:numa:PE=16 --bind-to core -x OMP_NUM_THREADS=16 -n 32 /bin/true train conf.yaml run.dir=runs/x"
-verdict "mpirun gets hosts, binding and environment, the run its arguments" $?
+[[ $code == 0 ]] && called "$started -x TUTTI_BIN$root -n 32 /bin/true train conf.yaml run.dir=runs/x"
+verdict "mpirun gets hosts, binding and the first host's cores, the run its arguments" $?
+exports=(LD_LIBRARY_PATH=/opt/lib OMP_NUM_THREADS=3 OMP_WAIT_POLICY=passive "OMPI_MCA_btl=tcp,self" TUTTI_ISA=avx2 "TUTTI_NOTE=two words" OTHER=1)
+hosts scripts/mpirun/hostfile conf.yaml
+[[ $code == 0 ]] && called "$started -x LD_LIBRARY_PATH -x OMPI_MCA_btl -x OMP_WAIT_POLICY -x TUTTI_BIN -x TUTTI_ISA -x TUTTI_NOTE$root -n 32 /bin/true train conf.yaml"
+verdict "ranks of other hosts get the environment that matters" $?
+exports=(TUTTI_CORES=12)
+hosts scripts/mpirun/hostfile conf.yaml
+[[ $code == 0 ]] && grep -q ':PE=12 --bind-to core -x OMP_NUM_THREADS=12 ' "$work/calls"
+verdict "a rank may have fewer cores" $?
+exports=(FOLDER=/tmp)
 FAKE_CODE=75 hosts scripts/mpirun/hostfile conf.yaml
 [[ $code == 75 ]]
 verdict "the run's exit code is the script's" $?
-unset TUTTI_CORES
-hosts scripts/mpirun/hostfile conf.yaml
+printf 'localhost slots=1\n' >"$work/here"
+hosts "$work/here" conf.yaml
 [[ $code == 0 ]] && grep -q ':PE=[1-9][0-9]* ' "$work/calls"
-verdict "cores of a domain are counted where they are not given" $?
+verdict "this machine is asked without ssh" $?
 # wrong NAME WORDS ARGUMENT...: refused in a sentence.
 wrong() {
     hosts "${@:3}"
@@ -152,4 +179,14 @@ wrong "a host file alone" "are needed" scripts/mpirun/hostfile
 wrong "a host file that is not there" "nowhere" nowhere conf.yaml
 wrong "hosts without slots" "slots=N" "$work/bare" conf.yaml
 wrong "a host with none" "slots=N" "$work/zero" conf.yaml
-TUTTI_CORES=many wrong "cores that are no number" "TUTTI_CORES='many'" scripts/mpirun/hostfile conf.yaml
+exports=(TUTTI_CORES=many)
+wrong "cores that are no number" "TUTTI_CORES='many'" scripts/mpirun/hostfile conf.yaml
+exports=(TUTTI_CORES=17)
+wrong "more cores than a domain has" "a NUMA domain of node01 has 16 cores" scripts/mpirun/hostfile conf.yaml
+exports=(FAKE_SSH=no)
+wrong "a host that ssh cannot reach" "'ssh node01 lscpu' fails" scripts/mpirun/hostfile conf.yaml
+exports=(FOLDER=/tmp)
+printf '# none\nnode01 slots=9\n' >"$work/many"
+wrong "more slots than domains" "node01 has 8 NUMA domains of 16 cores, fewer than slots=9" "$work/many" conf.yaml
+printf '0,\n1,\n' >"$work/calls.processors"
+wrong "on a machine without domains too" "node01 has 1 NUMA domain of 2 cores, fewer than slots=9" "$work/many" conf.yaml
