@@ -53,6 +53,23 @@ scheduled() {
     [[ -n ${SLURM_JOB_ID-}${PBS_JOBID-}${LSB_JOBID-}${PE_HOSTFILE-}${COBALT_JOBID-} ]]
 }
 
+# What Open MPI's launcher says beside the ranks, kept apart from what they say.
+words=''
+# What is said to the launcher before each program of the command line; programs have a colon between them.
+each=()
+# Open MPI writes words of its own to this file descriptor (and of ranks, which ask it to); of what passes through
+# from the ranks it takes no notice. The ranks themselves must not: there it may be any file.
+collect_words() {
+    local file
+    file=$(mktemp "${TMPDIR:-/tmp}/tutti-run.XXXXXX") || exit 1
+    exec 9>"$file"
+    exec 8<"$file"
+    rm -f "$file"
+    words=yes
+    export OPAL_OUTPUT_STDERR_FD=9
+    each=(-x OPAL_OUTPUT_STDERR_FD=2)
+}
+
 launcher=()
 if [[ -n ${TUTTI_MPIRUN-} ]]; then
     read -r -a launcher <<<"$TUTTI_MPIRUN"
@@ -65,9 +82,16 @@ else
         # A rank has threads: pinned to one core, as mpirun likes it, they would take turns.
         launcher+=(--bind-to none)
         [[ $(id -u) -eq 0 ]] && launcher+=(--allow-run-as-root)
-        # Quiet: the program has said what is wrong, mpirun's banner about its exit code adds nothing.
-        # A scheduler's refusal has no other voice.
-        scheduled || launcher+=(--map-by :OVERSUBSCRIBE --quiet)
+        # The program has said what is wrong; mpirun's banner about its exit code adds nothing. But which rank a
+        # signal has ended, nobody else knows. A scheduler's refusal has no other voice.
+        if ! scheduled; then
+            launcher+=(--map-by :OVERSUBSCRIBE)
+            if [[ -z ${OMPI_MCA_mca_base_env_list-} ]] && mpirun --version | grep -q '(Open MPI) [1-4]\.'; then
+                collect_words
+            else
+                launcher+=(--quiet)
+            fi
+        fi
         # Containers that filter system calls may forbid a rank to read another's memory; Open MPI
         # finds out with a warning for every message.
         if grep -qs '^Seccomp:[[:space:]]*2' /proc/self/status; then
@@ -81,7 +105,12 @@ export OMPI_MCA_oob_tcp_keepalive_time=${OMPI_MCA_oob_tcp_keepalive_time:-10}
 export OMPI_MCA_oob_tcp_keepalive_intvl=${OMPI_MCA_oob_tcp_keepalive_intvl:-3}
 export OMPI_MCA_oob_tcp_keepalive_probes=${OMPI_MCA_oob_tcp_keepalive_probes:-3}
 
-"${launcher[@]}" -n "$ranks" "$@" </dev/null &
+programs=()
+for word; do
+    programs+=("$word")
+    [[ $word != : ]] || programs+=(${each[@]+"${each[@]}"})
+done
+"${launcher[@]}" ${each[@]+"${each[@]}"} -n "$ranks" "${programs[@]}" </dev/null &
 job=$!
 
 signalled='' asked='' late='' clock=''
@@ -106,7 +135,7 @@ if [[ -n $seconds ]]; then
         kill -TERM "$job"
         sleep 10
         kill -KILL -- "-$job"
-    } </dev/null >/dev/null 2>&1 &
+    } </dev/null >/dev/null 2>&1 8<&- 9>&- &
     clock=$!
     disown "$clock"
 fi
@@ -128,9 +157,24 @@ if [[ -n $late ]]; then
     say "time was up after $seconds s: $*"
     exit 124
 fi
+# The rank that a signal has ended, as far as the launcher has told, and where; the run's folder, or the command.
+dead='a rank' what="$*"
+for word; do
+    [[ $word != run.dir=* ]] || what=$word
+done
+if [[ -n $words && $code != [02] && $code != 75 ]]; then
+    words=$(cat <&8)
+    found=$(sed -n 's/.*process rank \([0-9]*\) with PID [0-9]* on node \([^ ]*\) exited on signal.*/rank \1 (host \2)/p' <<<"$words")
+    dead=${found:-$dead}
+    # A job that could not start or was cut off has no other voice. Its blocks stand between lines of dashes; of those,
+    # what always comes at the end of a job is left out.
+    awk '/^-+$/ { if (text != "" && text !~ known) printf "%s", text; text = ""; next } { text = text $0 "\n" }
+        END { if (text !~ known) printf "%s", text }' \
+        known='^Primary job|^mpirun detected|^mpirun noticed|^MPI_ABORT was invoked' <<<"$words" >&2
+fi
 if [[ $code -gt 192 ]]; then # beyond all signals
-    say "the launcher failed or lost a host, its exit code is $code: $*"
+    say "the launcher failed or lost a host, its exit code is $code: $what"
 elif [[ $code -gt 128 ]]; then
-    say "a rank was ended by signal $((code - 128)): $*"
+    say "$dead was ended by signal $((code - 128)): $what"
 fi
 exit "$code"

@@ -72,7 +72,7 @@ killed() {
     wait "$job" || code=$?
     in_time "$name"
     equal "$name: exit code" 137 "$code"
-    check "$name: the cause" grep -q 'a rank was ended by signal 9' "$work/err"
+    check "$name: the cause" grep -q 'run.sh: rank [0-9] (host .*) was ended by signal 9: run.dir=' "$work/err"
     goes_on "$name" "$ranks" kill
 }
 for who in "3 1" "2 0" "4 3"; do
