@@ -207,7 +207,8 @@ const tt_option tt_options[] = {
         "a thread calls MPI while something is under way, as data moves in its calls alone; auto = "
         "where ranks are on several machines, or a processor is free"),
     INT(dist, timeout, "600", 0, MANY, TT_FREE,
-        "seconds without progress after which a rank is named and the job ends; 0 = never"),
+        "seconds without progress, and a few to make sure, after which a rank is named and the job "
+        "ends; 0 = never"),
     INT(dist, verify_every, "100", 0, NO_END, TT_FREE,
         "steps between comparisons of the weights that ranks hold, and before each checkpoint; 0 = "
         "none"),

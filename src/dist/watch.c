@@ -246,6 +246,13 @@ static double grace(double timeout)
     return fmin(fmax(timeout / 10, 5), 60);
 }
 
+/* Seconds before the timeout at which this rank asks, so that one that is silent can be named when it is
+ * up: half of it when it is short. */
+static double lead(double timeout)
+{
+    return fmin(grace(timeout), timeout / 2);
+}
+
 /* --- the verdict ------------------------------------------------------------------------------ */
 
 /* "rank 2 (host a) has made no progress for 31 s (dist.timeout is 30): it is <what>" */
@@ -407,7 +414,7 @@ static void ask(tt_watch *w)
 
 /* --- the watch -------------------------------------------------------------------------------- */
 
-/* Seconds beyond the timeout after which this rank asks: 0, 2, 4, 4, 6, 6, 6, 6, 8, ... */
+/* Seconds more after which this rank asks: 0, 2, 4, 4, 6, 6, 6, 6, 8, ... */
 static double turn(int rank)
 {
     double seconds = 0;
@@ -445,7 +452,8 @@ static void tick(tt_watch *w, double seconds, double timeout, bool asks)
         return;
     }
     const answer own = look(w);
-    const bool late = timeout > 0 && own.age >= timeout;
+    const double early = asks ? timeout - lead(timeout) : timeout;
+    const bool late = timeout > 0 && own.age >= early;
     if (late && !asks) {
         w->asking = false;
         blame(w, w->rank, own.age, timeout, own.state == WAITING ? "waits in " : "is ", own.words,
@@ -453,10 +461,10 @@ static void tick(tt_watch *w, double seconds, double timeout, bool asks)
     } else if (late && w->asking) {
         w->asked += seconds;
         if (all_answered(w) || w->asked >= grace(timeout)) {
-            w->patience = timeout + turn(w->rank) - fmax(verdict(w, timeout), soon);
+            w->patience = early + turn(w->rank) - fmax(verdict(w, timeout), soon);
             w->asking = false;
         }
-    } else if (late && w->patience >= timeout + turn(w->rank)) {
+    } else if (late && w->patience >= early + turn(w->rank)) {
         ask(w);
     }
 }

@@ -2,8 +2,8 @@
  *
  * The thread that computes beats: it says what it is about to do, and the wrappers of MPI's collectives
  * say when it waits for other ranks. A second thread of the rank, the watch, looks at the beats. When
- * there has been none for `timeout` seconds it asks the watches of the other ranks, and finds one of
- * these:
+ * there has been none for nearly `timeout` seconds it asks the watches of the other ranks, and when they
+ * are over it finds one of these:
  *
  *   a rank is elsewhere, and has not beaten either     it is to blame, whatever it does
  *   a rank does not answer                             it is stopped, or its node or link is gone
@@ -19,7 +19,8 @@
  * Invariants: a beat is a few stores, and watches send nothing while ranks beat. Time counts only while
  * the watch itself runs: a process that was stopped and goes on has not been late. Questions come from
  * few ranks: rank r waits longer for every binary digit of r, and a question from a lower rank is a
- * reason to wait as long again.
+ * reason to wait as long again. A rank that is silent has had 5 seconds to answer, a tenth of long timeouts,
+ * 60 at most; so a rank is named some seconds after a short timeout.
  *
  * The world owns the watch. Reads world->pulse; next: dist/world.h. */
 #ifndef TUTTI_DIST_WATCH_H
