@@ -119,7 +119,7 @@ tt_code tt_memory_measure(tt_memory *memory, const tt_trainer *t, tt_err *err)
     /* Pages that others map too count as many times as they are mapped, but in the proportional set. */
     const bool shares = t->print.node_ranks > 1 && tt_pss() > 0;
     const double others = shares ? (double)tt_rss() - (double)tt_pss() : 0;
-    *memory = (tt_memory){.began = (double)t->began};
+    *memory = (tt_memory){.began = (double)(shares ? t->began_part : t->began)};
     for (int i = 0; i < TT_MEM_COMPONENTS; i++) {
         const double window = (double)tt_arena_resident(&t->window[i]);
         const double resident = (double)tt_arena_resident(&t->arena[i]) +

@@ -210,6 +210,7 @@ tt_code tt_trainer_open(tt_trainer *t, const tt_config *config, tt_world *world,
     TT_TRY(tt_agree(world, open_samplers(t, err), err));
     TT_TRY(tt_agree(world, open_places(&t->print.config, err), err));
     t->began = tt_rss();
+    t->began_part = tt_pss();
     TT_TRY(tt_memory_warn(t, err));
     TT_TRY(tt_storage_open(t, err));
     t->overlap = strcmp(config->dist.overlap, "false") != 0;

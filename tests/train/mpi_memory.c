@@ -52,7 +52,8 @@ START_TEST(measured_is_planned)
         planned += held->planned;
     }
     ck_assert(everywhere(memory.total.measured > planned && memory.peak >= memory.total.measured));
-    ck_assert(everywhere(memory.began > 0 && memory.libraries.measured >= 0));
+    ck_assert(everywhere(memory.began > 0 && memory.began <= memory.peak));
+    ck_assert(everywhere(memory.libraries.measured >= 0));
     most = memory;
     must(tt_max_f64(&tt_test_world, (double *)(void *)&most, sizeof most / sizeof(double), &err_));
     ck_assert(everywhere(memcmp(&most, &memory, sizeof most) == 0));

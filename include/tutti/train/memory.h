@@ -16,7 +16,7 @@
 #include "tutti/train/trainer.h"
 
 /* Bytes, as planned and as resident; of the rank that has most, each number by itself. Of what ranks of
- * a node share, each has its part. */
+ * a node share, each has its part; where they share memory, pages of libraries are divided likewise. */
 typedef struct tt_measured {
     double planned, measured;
 } tt_measured;
@@ -25,7 +25,7 @@ typedef struct tt_memory {
     tt_measured component[TT_MEM_COMPONENTS];
     tt_measured libraries, total;
     double began; /* resident before the arenas were opened: libraries that only have started */
-    double peak;  /* the largest resident set that the process has had */
+    double peak;  /* the largest resident set that the process has had, counted as `began` is */
 } tt_memory;
 
 /* Have all arenas and windows given out just what was planned? Else it is a bug: TT_EWORLD, naming the
