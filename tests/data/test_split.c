@@ -48,26 +48,35 @@ START_TEST(one_alone_means_accumulate_1)
 }
 END_TEST
 
-START_TEST(impossible_sets_name_the_nearest)
+START_TEST(impossible_sets_name_what_fits)
 {
+    refuses(8, 4, 0, 4,
+            "batch.sequences 8 cannot be split over 4 ranks x batch.micro 4 (multiples of 16): "
+            "batch.micro 2 fits; nearest batch.sequences: 16");
+    refuses(96, 9, 0, 4, ": batch.micro 8 fits; nearest batch.sequences: 72, 108");
     refuses(30, 4, 0, 4,
-            "batch.sequences 30 cannot be split over 4 ranks x batch.micro 4 (multiples of 16); "
-            "nearest: 16, 32");
-    refuses(3, 4, 0, 1, "1 rank x batch.micro 4 (multiples of 4); nearest: 4");
-    refuses(30, 0, 4, 2, "2 ranks x batch.accumulate 4 (multiples of 8); nearest: 24, 32");
-    refuses(7, 0, 0, 2, "batch.accumulate 1 (multiples of 2); nearest: 6, 8");
+            " (multiples of 16): it can over 3 ranks (batch.micro 2) or 5 ranks (batch.micro 3); "
+            "nearest batch.sequences: 16, 32");
+    refuses(3, 4, 0, 1, "(multiples of 4): batch.micro 3 fits; nearest batch.sequences: 4");
+    refuses(30, 0, 4, 2,
+            "2 ranks x batch.accumulate 4 (multiples of 8): batch.accumulate 3 fits; nearest "
+            "batch.sequences: 24, 32");
+    refuses(7, 0, 0, 2,
+            "batch.accumulate 1 (multiples of 2): it can over 1 rank (batch.accumulate 1); nearest "
+            "batch.sequences: 6, 8");
+    refuses(3, 0, 0, 8, ": it can over 3 ranks (batch.accumulate 1); nearest batch.sequences: 8");
     refuses(32, 2, 3, 4,
-            "2 x batch.accumulate 3 = 24; nearest: batch.sequences 24, or "
-            "batch.accumulate 4");
-    refuses(36, 5, 3, 4, "= 60; nearest: batch.sequences 60, or batch.micro 3");
-    refuses(31, 5, 3, 4, "nearest: batch.sequences 60; or leave");
+            "2 x batch.accumulate 3 = 24: batch.accumulate 4 fits; nearest batch.sequences: 24; or "
+            "leave");
+    refuses(36, 5, 3, 4, "= 60: batch.micro 3 fits; nearest batch.sequences: 60; or leave");
+    refuses(31, 5, 3, 4, "= 60: nearest batch.sequences: 60; or leave");
 }
 END_TEST
 
 START_TEST(huge_numbers_are_refused_not_wrapped)
 {
     refuses(0, INT64_MAX / 2, 3, 2, "more sequences than can be counted");
-    refuses(INT64_MAX, INT64_MAX - 1, 0, 1, "nearest: 9223372036854775806");
+    refuses(INT64_MAX, INT64_MAX - 1, 0, 1, "): nearest batch.sequences: 9223372036854775806");
 }
 END_TEST
 
@@ -77,7 +86,7 @@ static Suite *suite(void)
     TCase *c = tcase_create("split");
     tcase_add_test(c, two_give_the_third);
     tcase_add_test(c, one_alone_means_accumulate_1);
-    tcase_add_test(c, impossible_sets_name_the_nearest);
+    tcase_add_test(c, impossible_sets_name_what_fits);
     tcase_add_test(c, huge_numbers_are_refused_not_wrapped);
     suite_add_tcase(s, c);
     return s;
