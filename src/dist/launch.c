@@ -1,9 +1,9 @@
 /* launch.c: have ranks that were started together found each other?
  *
- * A process that MPI's library takes for a job of its own is a world of one. Right where it was started so;
- * but ranks whose launcher speaks no language of this MPI library come to that, too, and each of them would
- * do all of the work and write over the others' files. What launchers leave in the environment tells the
- * two apart.
+ * A process that MPI's library takes for a job of its own is a world of one. Right where it was started
+ * so; but ranks whose launcher speaks no language of this MPI library come to that, too, and each of
+ * them would do all of the work and write over the others' files. What launchers leave in the environment
+ * tells the two apart.
  *
  *   OMPI_COMM_WORLD_SIZE  Open MPI's mpirun: ranks of the job
  *   PMI_SIZE              Hydra (MPICH, Intel MPI, MVAPICH), Flux, srun --mpi=pmi2: the same
@@ -11,10 +11,10 @@
  *   PMIX_RANK             any launcher with PMIx: the rank. It tells nothing of how many there are
  *   SLURM_STEP_NUM_TASKS  srun: tasks of its step
  *
- * SLURM_NTASKS is not asked: in a batch script it is what the job has room for, and a program that the script
- * starts itself is one process. Such a script has no SLURM_STEP_ID. Where mpirun starts daemons with srun, the
- * ranks see the daemons' step: the first three are nearer to the rank, and when one is there Slurm is
- * not asked.
+ * SLURM_NTASKS is not asked: in a batch script it is what the job has room for, and a program that the
+ * script starts itself is one process. Such a script has no SLURM_STEP_ID. Where mpirun starts daemons
+ * with srun, the ranks see the daemons' step: the first three are nearer to the rank, and when one is
+ * there Slurm is not asked.
  *
  * Owns nothing. Reads the environment; next: world.c, which asks before it begins. */
 #include <stdlib.h>

@@ -18,9 +18,9 @@
  *
  * Invariants: a beat is a few stores, and watches send nothing while ranks beat. Time counts only while
  * the watch itself runs: a process that was stopped and goes on has not been late. Questions come from
- * few ranks: rank r waits longer for every binary digit of r, and a question from a lower rank is a
- * reason to wait as long again. A rank that is silent has had 5 seconds to answer, a tenth of long timeouts,
- * 60 at most; so a rank is named some seconds after a short timeout.
+ * few ranks: rank r waits longer for every binary digit of r, and a question from a lower rank is
+ * a reason to wait as long again. A rank that is silent has had 5 seconds to answer, a tenth of
+ * long timeouts, 60 at most; so a rank is named some seconds after a short timeout.
  *
  * The world owns the watch. Reads world->pulse; next: dist/world.h. */
 #ifndef TUTTI_DIST_WATCH_H
