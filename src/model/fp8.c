@@ -212,7 +212,7 @@ void tt_model_round_weights(tt_model *model, const tt_apply *a, int stage)
     int8_t *exponent = copy_of(model, &model->layout.spare, 1);
     model->ctx->ops->fp8_scale(model->ctx, exponent, NULL, w, rows, width, size, TT_E4M3);
     model->ctx->count.result =
-        tt_numerics_group(&model->numerics, TT_PART_WEIGHTS_FP8, (int)a->weight);
+        tt_numerics_group(&model->packing, TT_PART_WEIGHTS_FP8, (int)a->weight);
     model->ctx->ops->fp8_round(model->ctx, NULL, w, exponent, rows, width, size, TT_E4M3, true);
     model->ctx->count.result = NULL;
 }

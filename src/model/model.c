@@ -208,9 +208,11 @@ void tt_model_pack(tt_model *model)
     }
 }
 
-void tt_model_count(tt_model *model, const tt_numerics *numerics)
+void tt_model_count(tt_model *model, const tt_numerics *passes, const tt_numerics *packing)
 {
-    model->numerics = numerics != NULL ? *numerics : (tt_numerics){.group = NULL};
+    const tt_numerics none = {.group = NULL};
+    model->numerics = passes != NULL ? *passes : none;
+    model->packing = packing != NULL ? *packing : none;
 }
 
 /* ---- addresses ---- */

@@ -251,6 +251,7 @@ struct tt_model {
     tt_layout layout;
     unsigned char *memory; /* [layout.bytes], the arena's */
     tt_numerics numerics;  /* where passes count */
+    tt_numerics packing;   /* and where packing does */
 };
 
 /* One pass: what layers may see. Lives on the stack of the call. */

@@ -184,8 +184,17 @@ int64_t tt_params_room(const tt_param *param)
 
 const tt_param *tt_params_role(const tt_params *params, tt_role role, int stage)
 {
-    for (int i = 0; i < params->count; i++) {
-        if (params->param[i].role == role && params->param[i].stage == stage) {
+    int first = 0, end = params->count; /* rows stand in the order of stages */
+    while (first < end) {
+        const int middle = first + (end - first) / 2;
+        if (params->param[middle].stage < stage) {
+            first = middle + 1;
+        } else {
+            end = middle;
+        }
+    }
+    for (int i = first; i < params->count && params->param[i].stage == stage; i++) {
+        if (params->param[i].role == role) {
             return &params->param[i];
         }
     }

@@ -127,36 +127,37 @@ void tt_model_place_wide(tt_params *params, const tt_shape *shape, const tt_auto
     }
 }
 
-/* Room for the packed forms that the applications of a stage read, of matrices of group `group` (-1: of
- * all). */
-static size_t packed_of_stage(const tt_shape *shape, const tt_params *params, const tt_ops *ops,
-                              const tt_held *held, int stage, int group)
+/* Room for the packed form of what an application of a stage reads, and the stage whose it is. */
+static size_t packed_of_apply(const tt_params *params, const tt_ops *ops, const tt_apply *apply,
+                              int stage, int *owner)
 {
-    const tt_program *program = tt_stage_program(shape->L, stage);
-    size_t bytes = 0;
-    for (int i = 0; i < program->length; i++) {
-        const tt_param *matrix = tt_apply_matrix(params, &program->apply[i], stage);
-        const bool here = matrix != NULL && (group < 0 || held->group[matrix->stage] == group);
-        if (here && !matrix->up) { /* FP32's matmuls have no packed form */
-            bytes += tt_arena_cost(ops->packed_bytes(matrix->dim[0], matrix->dim[1]));
-        }
+    const tt_param *matrix = tt_apply_matrix(params, apply, stage);
+    if (matrix == NULL || matrix->up) { /* FP32's matmuls have no packed form */
+        return 0;
     }
-    return bytes;
+    *owner = matrix->stage;
+    return tt_arena_cost(ops->packed_bytes(matrix->dim[0], matrix->dim[1]));
 }
 
 void tt_packed_places(size_t *bytes, const tt_shape *shape, const tt_params *params,
                       const tt_ops *ops, const tt_held *held)
 {
+    size_t group[TT_MAX_LAYERS + 2] = {0};
+    assert(params->stages <= TT_MAX_LAYERS + 2);
     assert(held->places <= TT_HELD_PLACES || held->place == NULL);
     for (int p = 0; held->place != NULL && p < held->places; p++) {
         bytes[p] = 0;
     }
     for (int s = 0; held->place != NULL && s < params->stages; s++) {
-        const int group = held->group[s];
-        size_t sum = 0;
-        for (int stage = 0; stage < params->stages; stage++) {
-            sum += packed_of_stage(shape, params, ops, held, stage, group);
+        const tt_program *program = tt_stage_program(shape->L, s);
+        for (int i = 0; i < program->length; i++) {
+            int owner = s; /* a tied head's is the first stage */
+            const size_t packed = packed_of_apply(params, ops, &program->apply[i], s, &owner);
+            group[held->group[owner]] += packed;
         }
+    }
+    for (int s = 0; held->place != NULL && s < params->stages; s++) {
+        const size_t sum = group[held->group[s]];
         bytes[held->place[s]] = sum > bytes[held->place[s]] ? sum : bytes[held->place[s]];
     }
 }
@@ -173,7 +174,11 @@ size_t tt_model_packed_bytes(const tt_shape *shape, const tt_params *params, con
         return bytes;
     }
     for (int stage = 0; stage < params->stages; stage++) {
-        bytes += packed_of_stage(shape, params, ops, NULL, stage, -1);
+        const tt_program *program = tt_stage_program(shape->L, stage);
+        for (int i = 0; i < program->length; i++) {
+            int owner = stage;
+            bytes += packed_of_apply(params, ops, &program->apply[i], stage, &owner);
+        }
     }
     return bytes;
 }

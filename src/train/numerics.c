@@ -46,7 +46,8 @@ static bool due(const tt_trainer *t, int64_t number)
 bool tt_numerics_begin(tt_trainer *t, int64_t number)
 {
     const bool counts = due(t, number);
-    tt_model_count(t->model, counts ? &t->numerics : NULL);
+    /* Weights that the passes round are those of the step before. */
+    tt_model_count(t->model, counts ? &t->numerics : NULL, NULL);
     if (counts) {
         memset(t->numerics.group, 0, tt_bytes(counted_elements(t), sizeof(tt_census)));
     }
@@ -87,9 +88,7 @@ void tt_numerics_gradient(tt_trainer *t)
     /* What follows is the update, in which weights are rounded: by each rank, or by those of a node
      * together. Weights that come and go are rounded each time, and not counted. */
     const bool mine = t->print.shares ? t->tutti.node.index == 0 : t->world->rank == 0;
-    if (!mine || t->print.rotates) {
-        tt_model_count(t->model, NULL);
-    }
+    tt_model_count(t->model, NULL, mine && !t->print.rotates ? &t->numerics : NULL);
 }
 
 tt_census *tt_numerics_weights(const tt_trainer *t, tt_role role)

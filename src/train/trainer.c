@@ -150,6 +150,15 @@ out:
     return rc;
 }
 
+/* Who shares memory is asked before anything else, as ranks then meet in calls that depend on it. */
+static tt_code compare_sharing(tt_trainer *t, const tt_config *config, tt_err *err)
+{
+    char text[2 * TT_NAME + 32];
+    snprintf(text, sizeof text, "dist.node_shared: %s\ndist.node_ranks: %lld\n",
+             config->dist.node_shared, (long long)config->dist.node_ranks);
+    return tt_agree_text(t->world, "configuration", text, err);
+}
+
 /* All ranks run the same configuration, as resolved, on data of the same size, with the same ISA, and in
  * exact mode with the same arithmetic, which names the ISA too. */
 static tt_code compare_ranks(tt_trainer *t, tt_err *err)
@@ -205,6 +214,7 @@ tt_code tt_trainer_open(tt_trainer *t, const tt_config *config, tt_world *world,
     TT_TRY(tt_watch_open(world, (double)config->dist.timeout, log, err));
     TT_TRY(tt_agree(world, tt_fault_parse(getenv("TUTTI_FAULT"), &t->fault, err), err));
     TT_TRY(tt_agree(world, open_data(t, config, err), err));
+    TT_TRY(compare_sharing(t, config, err));
     TT_TRY(plan_run(t, config, threads, err));
     TT_TRY(compare_ranks(t, err));
     TT_TRY(tt_agree(world, open_samplers(t, err), err));

@@ -136,6 +136,44 @@ START_TEST(any_split_has_the_same_counts)
 }
 END_TEST
 
+/* Weights in FP8 are rounded where they are packed: of each step, once, whoever packs them, and whatever
+ * came before. With ZeRO 3 they are rounded whenever they come, and not counted. */
+START_TEST(rounded_weights_are_counted_once)
+{
+    const int zero = _i % 4;
+    tt_config config = tiny_config("rounded");
+    tt_trainer t;
+    tt_record record;
+    set(&config, "precision.compute", "fp8");
+    set(&config, "batch.sequences", "%d", SEQUENCES);
+    set(&config, "run.numerics_every", "2");
+    set(&config, "memory.zero", "%d", zero);
+    set(&config, "dist.node_shared", _i < 4 ? "false" : "true");
+    open_trainer(&t, &config, &tt_test_world);
+    const tt_params *params = &t.print.params;
+    int64_t of_role[TT_ROLES] = {0};
+    int counted = 0;
+    for (int p = 0; p < params->count; p++) {
+        of_role[params->param[p].role] += params->param[p].count;
+    }
+    for (int step = 1; step <= 4; step++) {
+        tt_err err = {TT_OK, ""};
+        tt_request request = {false, TT_OK, {TT_OK, ""}};
+        must(tt_step(&t, &request, &record,
+                     &err)); /* weights are on their way when the next begins */
+        for (int role = 0; role < (int)TT_ROLES && step % 2 == 0; role++) {
+            const int64_t values = group(&record, TT_PART_WEIGHTS_FP8, role)->values;
+            ck_assert_msg(everywhere(values == 0 || values == of_role[role]),
+                          "step %d, role %d: %lld of %lld", step, role, (long long)values,
+                          (long long)of_role[role]);
+            counted += values > 0;
+        }
+    }
+    ck_assert_int_eq(counted, t.print.rotates ? 0 : 2 * 4); /* qkv, proj, fc, down */
+    tt_trainer_close(&t);
+}
+END_TEST
+
 /* Poisoned on one rank: the step is skipped, and its census says where. */
 START_TEST(a_skipped_step_is_counted)
 {
@@ -179,6 +217,7 @@ static Suite *make_suite(void)
     tcase_set_timeout(c, 0);
     tcase_add_unchecked_fixture(c, open_folder, close_folder);
     tcase_add_loop_test(c, any_split_has_the_same_counts, 0, KINDS);
+    tcase_add_loop_test(c, rounded_weights_are_counted_once, 0, 8);
     tcase_add_loop_test(c, a_skipped_step_is_counted, 0, 2);
     suite_add_tcase(s, c);
     return s;
