@@ -2,8 +2,8 @@
  *
  * A process that MPI's library takes for a job of its own is a world of one. Right where it was started
  * so; but ranks whose launcher speaks no language of this MPI library come to that, too, and each of
- * them would do all of the work and write over the others' files. What launchers leave in the environment
- * tells the two apart.
+ * them would do all of the work and write over the others' files. What launchers leave in the
+ * environment tells the two apart.
  *
  *   OMPI_COMM_WORLD_SIZE  Open MPI's mpirun: ranks of the job
  *   PMI_SIZE              Hydra (MPICH, Intel MPI, MVAPICH), Flux, srun --mpi=pmi2: the same

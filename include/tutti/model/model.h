@@ -95,8 +95,8 @@ tt_code tt_model_open(tt_model **model, const tt_shape *shape, const tt_params *
                       tt_arena *arena, tt_arena *packed, tt_err *err);
 void tt_model_close(tt_model *model);
 
-/* From now on training passes count there, and packing, which may round weights, in `packing`; NULL: they
- * do not. Copied. */
+/* From now on training passes count there, and packing, which may round weights, in `packing`; NULL:
+ * they do not. Copied. */
 void tt_model_count(tt_model *model, const tt_numerics *passes, const tt_numerics *packing);
 
 /* Makes of the weights as they are now what the matmuls read: in FP8 rounds them, then packs those that

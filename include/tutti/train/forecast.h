@@ -5,8 +5,8 @@
  * ends is exposed. The updated weights are gathered while the next forward runs, from the first stage
  * on; a stage waits for its own (ZeRO 1 and 2). With ZeRO 3 weights are gathered for each pass, one
  * stage ahead. The step's agreement is always waited for. Without overlap everything is.
- * Gradients are reduced once a step, however many micro-batches it has, but for memory.gradients: pieces:
- * there every micro-batch reduces, and ends when its sums are there.
+ * Gradients are reduced once a step, however many micro-batches it has; with memory.gradients: pieces
+ * every micro-batch reduces, and ends when its sums are there.
  *
  * Memory: tt_work owns its times; the rest is plain values. Reads a blueprint and its price; next:
  * train/outlook.h. */

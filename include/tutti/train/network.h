@@ -13,8 +13,8 @@
  * The cheapest is taken, as MPI libraries do. To gather is half of either; there libraries leave the
  * rounds to vectors of up to 512 KiB, and so does this. A sum is scattered by dist/reduce.c itself, each
  * piece straight to whose it is: the p - 1 messages and the bytes of half a ring. Not all calls are as
- * good: Open MPI's MPI_Iallreduce in place sends whole vectors up a tree, log2 p (alpha + n beta), before
- * anything comes back; `tutti bench allreduce` shows what a call is worth.
+ * good: Open MPI's MPI_Iallreduce in place sends whole vectors up a tree, log2 p (alpha + n beta),
+ * before anything comes back; `tutti bench allreduce` shows what a call is worth.
  *
  * Ranks of a node have one link. Placed node by node, a ring of all ranks passes it once each way, so
  * n bytes cross it, not N n; so it is in halving, which begins with neighbours: what is left to be sent
