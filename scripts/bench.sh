@@ -5,9 +5,9 @@
 #
 # Writes FOLDER/bench.md (default: build) and what it was made from, the JSON lines of each benchmark,
 # FOLDER/bench/NAME.jsonl: peak, gemm, attention, step, exact (normal and exact mode in turn),
-# recompute (each choice in turn), formats (a
-# step of one sequence in every format, in turn), small (a small model on 2 ranks), allreduce (2 ranks). Keys
-# change the model of all but `small`; default GPT-2 124M, micro-batches of 4.
+# recompute (each choice in turn), formats (a step of one sequence in every format, in turn), wire (the same
+# step on 2 ranks of one thread that share memory and that do not), small (a small model on 2 ranks),
+# allreduce (2 ranks). Keys change the model of all but `small`; default GPT-2 124M, micro-batches of 4.
 # --to SIZE ends allreduce there instead of at 256 MiB.
 # --only NAME measures that one anew and takes the others as they lie there. TUTTI_BIN is the program,
 # default build/release/tutti. Takes some minutes.
@@ -33,7 +33,7 @@ while (($# > 0)); do
         ;;
     --only)
         only=${2:-}
-        [[ $only =~ ^(peak|gemm|attention|step|exact|recompute|formats|small|allreduce)$ ]] ||
+        [[ $only =~ ^(peak|gemm|attention|step|exact|recompute|formats|wire|small|allreduce)$ ]] ||
             { echo "bench.sh: --only needs the name of a benchmark; see --help" >&2; exit 2; }
         shift
         ;;
@@ -117,6 +117,15 @@ formats() {
     done
 }
 
+# wire: lines of one sequence's step on 2 ranks, sharing their node's memory and through MPI alone.
+wire() {
+    local near
+    for near in true false; do
+        scripts/run.sh -n 2 -t 600 "$tutti" bench step "${keys[@]}" batch.micro=1 batch.accumulate=1 run.threads=1 \
+            "dist.node_shared=$near" --repeat "$step_repeat" --json | sed -n "1s/{/{\"shared\": $near, /p"
+    done
+}
+
 # by_format: each line of formats with its time over that of BF16 in the same round; then the medians:
 # COMPUTE MS RATIO RESIDENT PLANNED.
 by_format() {
@@ -173,7 +182,10 @@ page() {
     printf '## A step of one sequence in every format\n\nIn turn; times BF16 is the median of the ratios within a round.\n\n'
     printf '| compute | ms | times BF16 | resident MiB | planned MiB |\n|---|---|---|---|---|\n'
     sed 's/ / | /g; s/.*/| & |/' "$lines/formats.txt"
-    printf '\n## A step of a small model on 2 ranks\n\n'
+    printf '\n## What of the wire shows\n\nA step of one sequence on 2 ranks of one thread, as one micro-batch; exposed: what communication adds to the\nrank that computes longest.\n\n'
+    table wire comm_exposed_ms shared:'shared memory' step_ms:ms comm_ms:'communication ms' comm_exposed_ms:'exposed ms' \
+        imbalance_ms:'imbalance ms'
+    printf '## A step of a small model on 2 ranks\n\n'
     table small step_ms step_ms:ms tokens_per_s:tokens/s 'mfu:of peak %' comm_ms:'communication ms' ranks threads \
         tokens_per_step:'tokens a step'
     table small phase phase ms:'ms a step' 'share:of the step %' phase_gflops:GFLOP/s 'of_peak:of peak %'
@@ -189,6 +201,7 @@ measure step "$tutti" bench step --repeat "$step_repeat" --json "${keys[@]}"
 measure exact "$tutti" bench exact --repeat $((step_repeat + 2)) --json "${keys[@]}"
 measure recompute "$tutti" bench recompute batch.micro=1 --repeat $((step_repeat + 2)) --json "${keys[@]}"
 measure formats formats
+measure wire wire
 measure small scripts/run.sh -n 2 -t 600 "$tutti" bench step model.layers=4 model.heads=4 model.channels=128 \
     model.context=256 model.vocab=257 batch.accumulate=2 --repeat "$repeat" --json
 measure allreduce scripts/run.sh -n 2 -t 600 "$tutti" bench allreduce --repeat "$repeat" "${to[@]}" --json

@@ -33,6 +33,11 @@ value() {
 }
 percent() { awk -v x="$1" 'BEGIN { printf "%.0f %%", 100 * x }'; }
 share() { percent "$(value "$@")"; }
+# exposed SHARED: share of the step on 2 ranks.
+exposed() {
+    awk -v x="$(value wire comm_exposed_ms "\"shared\": $1,")" -v all="$(value wire step_ms "\"shared\": $1,")" \
+        'BEGIN { printf "%.1f %%", 100 * x / all }'
+}
 row() { printf '| %s | %s |\n' "$1" "$2"; }
 # by_team COMMAND NAME KEY FILTER...: the value with one thread, and with all where that is more.
 by_team() {
@@ -63,6 +68,8 @@ table() {
         "$(for choice in selective sqrt block; do printf '%s %s, ' $choice "$(value recompute over_none "\"$choice\"")"; done | sed 's/, $//')"
     row "a step of one sequence in other formats, in turn, times BF16's" \
         "$(awk '$1 != "bf16" { printf "%s%s %s", sep, toupper($1), $3; sep = ", " }' build/bench/formats.txt)"
+    row "of a step of one sequence on 2 ranks of 1 thread, communication that shows" \
+        "$(exposed true) in shared memory, $(exposed false) through MPI"
     row "step of a 4-block, 128-channel byte model, 2 ranks of 1 thread" \
         "$(value small tokens_per_s) tokens/s, $(share small mfu) of peak"
     row "sum of 256 MiB over 2 ranks of one node, in pieces of 25 MB" \

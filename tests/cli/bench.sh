@@ -178,7 +178,7 @@ TUTTI_BIN=$release timeout 240 scripts/bench.sh "$work/page" --repeat 1 --step-r
     >"$work/out" 2>"$work/err" || code=$?
 verdict "bench.sh" "$code"
 for words in '| FMA | fp32 ' '| copy | ' '| model | 1 | [0-9.]* %' '| head | tn | 32 | 257 | 32 | 1 ' '| ragged | nn ' \
-    '| backward | grouped ' '| fp16 | [0-9.]* | ' '| matmul weight gradient | ' '| rest | ' '| MPI_Allgatherv | 1048576 | '; do
+    '| backward | grouped ' '| fp16 | [0-9.]* | ' '| matmul weight gradient | ' '| rest | ' '| true | [0-9.]* | ' '| false | [0-9.]* | ' '| MPI_Allgatherv | 1048576 | '; do
     check "bench.md has $words" grep -q -- "$words" "$work/page/bench.md"
 done
 wrong_script=0
