@@ -255,6 +255,12 @@ static double lead(double timeout)
 
 /* --- the verdict ------------------------------------------------------------------------------ */
 
+/* A rank waits "in " a call of MPI, or "for gradients". */
+static const char *in_what(const char *words)
+{
+    return strncmp(words, "for ", 4) == 0 ? "" : "in ";
+}
+
 /* "rank 2 (host a) has made no progress for 31 s (dist.timeout is 30): it is <what>" */
 static void blame(tt_watch *w, int rank, double age, double timeout, const char *what,
                   const char *words, int others, const char *likewise)
@@ -284,10 +290,10 @@ static void blame_all(tt_watch *w, double timeout)
     snprintf(
         w->sentence, sizeof w->sentence,
         "rank %d: no rank has made progress for %.0f s (dist.timeout is %g): all wait for each "
-        "other, rank 0 (host %s) in %s, rank %d (host %s) in %s; the network or the MPI "
+        "other, rank 0 (host %s) %s%s, rank %d (host %s) %s%s; the network or the MPI "
         "library is stuck",
-        w->rank, w->age, timeout, w->place[0].host, heard[0].words, other, w->place[other].host,
-        heard[other].words);
+        w->rank, w->age, timeout, w->place[0].host, in_what(heard[0].words), heard[0].words, other,
+        w->place[other].host, in_what(heard[other].words), heard[other].words);
     conclude(w);
 }
 
@@ -456,8 +462,11 @@ static void tick(tt_watch *w, double seconds, double timeout, bool asks)
     const bool late = timeout > 0 && own.age >= early;
     if (late && !asks) {
         w->asking = false;
-        blame(w, w->rank, own.age, timeout, own.state == WAITING ? "waits in " : "is ", own.words,
-              0, "");
+        char what[16] = "is ";
+        if (own.state == WAITING) {
+            snprintf(what, sizeof what, "waits %s", in_what(own.words));
+        }
+        blame(w, w->rank, own.age, timeout, what, own.words, 0, "");
     } else if (late && w->asking) {
         w->asked += seconds;
         if (all_answered(w) || w->asked >= grace(timeout)) {

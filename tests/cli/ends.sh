@@ -145,6 +145,13 @@ refused "a rank with another configuration" 2 \
     'configuration differs between ranks: rank 0 has "optim.lr: 0.001", rank 2 has "optim.lr: 0.002"'
 check "a rank with another configuration: nothing is written" test ! -e "$work/other"
 
+# Ranks that differ in who shares memory would meet in different calls of MPI.
+code=0
+# shellcheck disable=SC2016 # the inner shell's dollars
+scripts/run.sh -n 2 -t "$limit" bash -c 'exec "$0" "$@" dist.node_ranks=$((OMPI_COMM_WORLD_RANK + 1))' \
+    "$tutti" train "$work/tiny.yaml" "run.dir=$work/other" >"$work/out" 2>"$work/err" || code=$?
+refused "ranks that share otherwise" 2 'rank 0 has "dist.node_ranks: 1", rank 1 has "dist.node_ranks: 2"'
+
 # --- an MPI that behaves badly ---
 if OMPI_CC=${OMPI_CC:-gcc} mpicc -shared -fPIC -o "$work/ends.so" tests/pmpi/ends.c 2>"$work/err"; then
     export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}verify_asan_link_order=0
@@ -226,7 +233,7 @@ TUTTI_FAULT=hang:rank=1,step=3 TUTTI_PMPI_END=funneled LD_PRELOAD="$work/ends.so
 in_time "a rank hangs, MPI for one thread"
 equal "a rank hangs, MPI for one thread: exit code" 1 "$code"
 check "a rank hangs, MPI for one thread: a sentence" grep -q \
-    '^tutti: rank [012] (host .*) has made no progress for 2 s (dist.timeout is 2): it \(waits in MPI_\|is beginning\)' \
+    '^tutti: rank [012] (host .*) has made no progress for 2 s (dist.timeout is 2): it \(waits in MPI_\|waits for \(gradients\|weights\)\|is beginning\)' \
     "$work/err"
 
 # flips RANKS RANK WORDS KEY=VALUE...: other weights on one rank are found, and never saved.
