@@ -94,8 +94,7 @@ static int requests_a_bucket(const tt_reduce *r)
 
 static MPI_Request *requests_of(const tt_reduce *r, int b)
 {
-    const int at = r->spec.scatter ? b % AHEAD : b;
-    return (MPI_Request *)r->requests + tt_mul(at, requests_a_bucket(r));
+    return (MPI_Request *)r->requests + tt_mul(b % AHEAD, requests_a_bucket(r));
 }
 
 /* Where offset `at` of bucket b is held by rank j of the node. */
@@ -380,7 +379,7 @@ tt_code tt_reduce_open(tt_reduce *r, const tt_reduce_spec *spec, tt_err *err)
     rc = r->spread && r->blocks && r->told && r->from
              ? tt_spread_make(r->spread, spec->node, spec->buckets, err)
              : err->code;
-    const int64_t requests = rc == TT_OK ? tt_mul(tt_max(buckets, AHEAD), requests_a_bucket(r)) : 0;
+    const int64_t requests = rc == TT_OK ? tt_mul(AHEAD, requests_a_bucket(r)) : 0;
     if (rc == TT_OK) {
         r->requests = tt_alloc(requests, sizeof(MPI_Request), err);
         rc = r->requests ? TT_OK : err->code;

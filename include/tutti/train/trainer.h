@@ -48,9 +48,8 @@ typedef struct tt_trainer {
     tt_fault fault;
     tt_blueprint print;
     tt_ctx ctx;
-    size_t began; /* bytes resident before the arenas were opened */
-    size_t
-        began_part; /* of them this rank's part, where ranks that map a page share it; 0: unknown */
+    size_t began;      /* bytes resident before the arenas were opened */
+    size_t began_part; /* of them this rank's part, of a page that several map; 0: unknown */
     tt_arena arena[TT_MEM_COMPONENTS];
     tt_arena window[TT_MEM_COMPONENTS]; /* over the node's windows; empty: it has none */
     void *weights;                      /* act, as print.weight_ring holds them */
