@@ -7,35 +7,26 @@
 # differences by scripts/verify_equivalence.sh. TUTTI_BIN is the program, default build/release/tutti.
 # Takes some minutes; quote ratios rather than times from a machine that others use too.
 set -euo pipefail
-case ${1---} in
--h | --help)
-    sed -n '2,/^set -/s/^# \{0,1\}//p' "$0"
-    exit 0
-    ;;
--- | --readme) ;;
-*)
-    echo "measure.sh: unknown argument '$1'; see --help" >&2
-    exit 2
-    ;;
-esac
 cd "$(dirname "$0")/.."
-tutti=${TUTTI_BIN:-build/release/tutti}
-work=$(mktemp -d "${TMPDIR:-/tmp}/tutti-measure.XXXXXX")
-trap 'rm -rf "$work"' EXIT
+# shellcheck source=scripts/lib/report.sh
+source scripts/lib/report.sh
+readme=
+request readme "$@"
+((${#keys[@]} == 0)) || fail 2 "unknown argument '${keys[0]}'; see --help"
 unset OMP_NUM_THREADS # one thread and all are wanted
 
-# value NAME KEY FILTER...: the number KEY in the first line of NAME that has all of the filters.
-value() {
+# measured NAME KEY FILTER...: the number KEY in the first line of NAME that has all of the filters.
+measured() {
     local lines key=$2 filter
     lines=$(<"build/bench/$1.jsonl")
     for filter in "${@:3}"; do lines=$(grep -F -- "$filter" <<<"$lines"); done
     sed -n "s/.*\"$key\": \([0-9.e+-]*\).*/\1/p" <<<"$lines" | head -n 1
 }
 percent() { awk -v x="$1" 'BEGIN { printf "%.0f %%", 100 * x }'; }
-share() { percent "$(value "$@")"; }
+share() { percent "$(measured "$@")"; }
 # exposed SHARED: share of the step on 2 ranks.
 exposed() {
-    awk -v x="$(value wire comm_exposed_ms "\"shared\": $1,")" -v all="$(value wire step_ms "\"shared\": $1,")" \
+    awk -v x="$(measured wire comm_exposed_ms "\"shared\": $1,")" -v all="$(measured wire step_ms "\"shared\": $1,")" \
         'BEGIN { printf "%.1f %%", 100 * x / all }'
 }
 row() { printf '| %s | %s |\n' "$1" "$2"; }
@@ -47,33 +38,33 @@ by_team() {
 
 table() {
     local said loss norm weights compute threads
-    threads=$(value step threads)
+    threads=$(measured step threads)
     said=$( ((threads == 1)) && echo "1 thread" || echo "1 and $threads threads")
     # shellcheck disable=SC2016 # Markdown, not a command
     printf '| measured by `scripts/measure.sh` on %s, %s processors | |\n|---|---|\n' \
         "$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)" "$(getconf _NPROCESSORS_ONLN)"
     row "BF16 matmul peak of the kernels' unit, $said" \
-        "$(by_team value peak peak_gflops '"bf16"') GFLOP/s ($("$tutti" version | sed -n 's/^ISA *\([^;]*\);.*/\1/p'))"
+        "$(by_team measured peak peak_gflops '"bf16"') GFLOP/s ($("$tutti" version | sed -n 's/^ISA *\([^;]*\);.*/\1/p'))"
     row "memory, read and copied, $said" \
-        "$(by_team value peak gb_s '"read"') GB/s, $(by_team value peak gb_s '"copy"') GB/s"
+        "$(by_team measured peak gb_s '"read"') GB/s, $(by_team measured peak gb_s '"copy"') GB/s"
     row "matmuls of GPT-2 124M, geometric mean of peak, $said" "$(by_team share gemm geomean_of_peak '"set": "model"')"
     row "its attention, 1024 tokens, $said, forward" "$(by_team share attention of_peak '"forward", "case": "model"') of peak"
     row "the same, backward" "$(by_team share attention of_peak '"backward", "case": "model"') of peak"
     row "its whole step, 4 sequences of 1024, AdamW included, 1 rank of $threads threads" \
-        "$(value step tokens_per_s) tokens/s, $(share step mfu) of peak; $(value step rss_mb) MiB resident, $(value step planned_mb) MiB planned"
+        "$(measured step tokens_per_s) tokens/s, $(share step mfu) of peak; $(measured step rss_mb) MiB resident, $(measured step planned_mb) MiB planned"
     row "of that step, outside matmul and attention" "$(share step outside_matmul_and_attention)"
     row "exact mode beside normal, the same step in turn" \
-        "$(value exact exact_over_normal) times as long (half of the rounds between $(value exact lower_quartile) and $(value exact upper_quartile)); $(value exact exact_planned_mb) MiB planned, not $(value exact normal_planned_mb)"
+        "$(measured exact exact_over_normal) times as long (half of the rounds between $(measured exact lower_quartile) and $(measured exact upper_quartile)); $(measured exact exact_planned_mb) MiB planned, not $(measured exact normal_planned_mb)"
     row "a step of one sequence with memory.recompute, in turn, times none's" \
-        "$(for choice in selective sqrt block; do printf '%s %s, ' $choice "$(value recompute over_none "\"$choice\"")"; done | sed 's/, $//')"
+        "$(for choice in selective sqrt block; do printf '%s %s, ' $choice "$(measured recompute over_none "\"$choice\"")"; done | sed 's/, $//')"
     row "a step of one sequence in other formats, in turn, times BF16's" \
         "$(awk '$1 != "bf16" { printf "%s%s %s", sep, toupper($1), $3; sep = ", " }' build/bench/formats.txt)"
     row "of a step of one sequence on 2 ranks of 1 thread, communication that shows" \
         "$(exposed true) in shared memory, $(exposed false) through MPI"
     row "step of a 4-block, 128-channel byte model, 2 ranks of 1 thread" \
-        "$(value small tokens_per_s) tokens/s, $(share small mfu) of peak"
+        "$(measured small tokens_per_s) tokens/s, $(share small mfu) of peak"
     row "sum of 256 MiB over 2 ranks of one node, in pieces of 25 MB" \
-        "$(value allreduce algbw_gb_s '"MPI_Allreduce", "bytes": 268435456,') GB/s, beside $(value allreduce memcpy_gb_s '"MPI_Allreduce", "bytes": 268435456,') GB/s of memcpy on both"
+        "$(measured allreduce algbw_gb_s '"MPI_Allreduce", "bytes": 268435456,') GB/s, beside $(measured allreduce memcpy_gb_s '"MPI_Allreduce", "bytes": 268435456,') GB/s of memcpy on both"
     scripts/verify_equivalence.sh configs/equivalence.yaml --steps 20 --ranks "1 2 4" >"$work/equivalence"
     for compute in fp32 bf16; do
         read -r loss norm weights < <(awk -v want="$compute:" '
@@ -86,10 +77,9 @@ table() {
 }
 
 TUTTI_BIN=$tutti scripts/bench.sh build
-if [[ ${1:-} == --readme ]]; then
-    table >"$work/table"
-    { sed '/^<!-- measurements/q' README.md; cat "$work/table"; sed -n '/^<!-- \/measurements/,$p' README.md; } >"$work/readme"
-    cat "$work/readme" >README.md
+if [[ -n $readme ]]; then
+    table >"$work/table" # whole before README changes
+    into_readme measurements <"$work/table"
 else
     table
 fi
