@@ -4,6 +4,7 @@
  * Whoever looks sees the old file or the new one. */
 #include "tutti/base/file.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -11,13 +12,144 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "tutti/base/memory.h"
+#include "tutti/base/narrow.h"
 
 bool tt_file_exists(const char *path)
 {
     return access(path, F_OK) == 0;
+}
+
+/* Sets `to` to the call's value, again while a signal interrupts it. */
+#define AGAIN(to, call) \
+    do {                \
+        (to) = (call);  \
+    } while ((to) < 0 && errno == EINTR)
+
+int tt_open_mode(const char *path, int flags, unsigned mode)
+{
+    int fd;
+    AGAIN(fd, open(path, flags | O_CLOEXEC, mode));
+    return fd;
+}
+
+int tt_open(const char *path, int flags)
+{
+    return tt_open_mode(path, flags, 0666);
+}
+
+int tt_fsync(int fd)
+{
+    int rc;
+    AGAIN(rc, fsync(fd));
+    return rc;
+}
+
+int tt_ftruncate(int fd, int64_t length)
+{
+    int rc;
+    AGAIN(rc, ftruncate(fd, length));
+    return rc;
+}
+
+int64_t tt_read(int fd, void *data, size_t bytes)
+{
+    ssize_t moved;
+    AGAIN(moved, read(fd, data, bytes));
+    return moved;
+}
+
+int64_t tt_write(int fd, const void *data, size_t bytes)
+{
+    ssize_t moved;
+    AGAIN(moved, write(fd, data, bytes));
+    return moved;
+}
+
+int64_t tt_pread(int fd, void *data, size_t bytes, int64_t at)
+{
+    ssize_t moved;
+    AGAIN(moved, pread(fd, data, bytes, at));
+    return moved;
+}
+
+int64_t tt_pwrite(int fd, const void *data, size_t bytes, int64_t at)
+{
+    ssize_t moved;
+    AGAIN(moved, pwrite(fd, data, bytes, at));
+    return moved;
+}
+
+int tt_pwrite_all(int fd, const void *data, int64_t bytes, int64_t at)
+{
+    for (int64_t done = 0; done < bytes;) {
+        const int64_t put =
+            tt_pwrite(fd, (const char *)data + done, tt_size(bytes - done), at + done);
+        if (put <= 0) {
+            return put < 0 ? errno : EIO;
+        }
+        done += put;
+    }
+    return 0;
+}
+
+int tt_fallocate(int fd, int64_t from, int64_t bytes)
+{
+    int rc;
+    AGAIN(rc, fallocate(fd, 0, from, bytes));
+    return rc == 0 ? 0 : errno;
+}
+
+int tt_posix_fallocate(int fd, int64_t from, int64_t bytes)
+{
+    int why;
+    do {
+        why = posix_fallocate(fd, from, bytes);
+    } while (why == EINTR);
+    return why;
+}
+
+int tt_sync_range(int fd, int64_t from, int64_t bytes, unsigned how)
+{
+    int rc;
+    AGAIN(rc, sync_file_range(fd, from, bytes, how));
+    return rc == 0 ? 0 : errno;
+}
+
+/* Looking through the folder makes a network file system ask its server what is in it. */
+static void look_into_folder_of(const char *path)
+{
+    char *folder = strdup(path);
+    char *slash = folder != NULL ? strrchr(folder, '/') : NULL;
+    if (slash != NULL) {
+        slash[slash == folder ? 1 : 0] = '\0';
+    }
+    DIR *open = folder != NULL ? opendir(slash != NULL ? folder : ".") : NULL;
+    while (open != NULL && readdir(open) != NULL) {
+    }
+    if (open != NULL) {
+        closedir(open);
+    }
+    free(folder);
+}
+
+int tt_open_late(const char *path, int flags, void (*meanwhile)(void *user), void *user)
+{
+    enum { LOOKS = 300 };
+    const struct timespec nap = {0, 100000000}; /* a tenth of a second */
+    int fd = tt_open(path, flags);
+    for (int i = 0; i < LOOKS && fd < 0 && (errno == ENOENT || errno == ESTALE); i++) {
+        if (meanwhile != NULL) {
+            meanwhile(user);
+        }
+        nanosleep(&nap, NULL);
+        look_into_folder_of(path);
+        fd = tt_open(path, flags);
+    }
+    return fd;
 }
 
 tt_code tt_make_folders(const char *path, tt_err *err)
@@ -55,11 +187,11 @@ tt_code tt_make_folders(const char *path, tt_err *err)
  * be had. */
 static int sync_path(const char *path, int flags)
 {
-    int fd = open(path, flags | O_CLOEXEC);
+    int fd = tt_open(path, flags);
     if (fd < 0) {
         return errno;
     }
-    int why = fsync(fd) == 0 ? 0 : errno;
+    int why = tt_fsync(fd) == 0 ? 0 : errno;
     close(fd);
     return why;
 }
@@ -106,7 +238,7 @@ tt_code tt_read_file(const char *path, size_t limit, tt_text *text, tt_err *err)
     tt_code rc = TT_OK;
     *text = (tt_text){0};
     FILE *file = NULL;
-    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* a pipe must not wait for a writer */
+    int fd = tt_open(path, O_RDONLY | O_NONBLOCK); /* a pipe must not wait for a writer */
     struct stat info;
     if (fd < 0 || fstat(fd, &info) != 0) {
         rc = tt_fail(err, TT_EWORLD, "cannot read %s: %s", path, strerror(errno));
@@ -154,14 +286,12 @@ out:
 static int write_all(int fd, const char *bytes, size_t length)
 {
     while (length > 0) {
-        ssize_t wrote = write(fd, bytes, length);
-        if (wrote < 0 && errno != EINTR) {
-            return errno;
+        const int64_t wrote = tt_write(fd, bytes, length);
+        if (wrote <= 0) {
+            return wrote < 0 ? errno : EIO;
         }
-        if (wrote > 0) {
-            bytes += wrote;
-            length -= (size_t)wrote;
-        }
+        bytes += wrote;
+        length -= (size_t)wrote;
     }
     return 0;
 }
@@ -175,7 +305,7 @@ tt_code tt_write_file(const char *path, const char *bytes, size_t length, tt_err
         rc = tt_fail(err, TT_EWORLD, "cannot write %s: out of memory", path);
         goto out;
     }
-    int fd = open(beside.data, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    int fd = tt_open(beside.data, O_WRONLY | O_CREAT | O_TRUNC);
     if (fd < 0) {
         rc = tt_fail(err, TT_EWORLD, "cannot write %s: %s", path, strerror(errno));
         goto out;
@@ -195,6 +325,21 @@ tt_code tt_write_file(const char *path, const char *bytes, size_t length, tt_err
 out:
     tt_text_free(&beside);
     return rc;
+}
+
+tt_code tt_append(int fd, const char *bytes, size_t length, const char *name, tt_err *err)
+{
+    struct stat info;
+    if (fstat(fd, &info) != 0) {
+        return tt_fail(err, TT_EWORLD, "cannot write to %s: %s", name, strerror(errno));
+    }
+    const int why = write_all(fd, bytes, length);
+    if (why == 0) {
+        return TT_OK;
+    }
+    const bool back = tt_ftruncate(fd, info.st_size) == 0;
+    return tt_fail(err, TT_EWORLD, "cannot write to %s: %s%s", name, strerror(why),
+                   back ? "" : "; a part of what was to be added may stand at its end");
 }
 
 char *tt_join(const char *dir, const char *name, tt_err *err)

@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "tutti/base/file.h"
 #include "tutti/base/memory.h"
 #include "tutti/base/narrow.h"
 #include "tutti/base/text.h"
@@ -24,11 +25,8 @@ static int transfer(int fd, bool write, unsigned char *buffer, int64_t bytes, in
 {
     for (int64_t done = 0; done < bytes;) {
         const size_t rest = tt_size(bytes - done);
-        const ssize_t moved = write ? pwrite(fd, buffer + done, rest, at + done)
-                                    : pread(fd, buffer + done, rest, at + done);
-        if (moved < 0 && errno == EINTR) {
-            continue;
-        }
+        const int64_t moved = write ? tt_pwrite(fd, buffer + done, rest, at + done)
+                                    : tt_pread(fd, buffer + done, rest, at + done);
         const int64_t whole = moved / TT_SCRATCH_UNIT * TT_SCRATCH_UNIT; /* the rest goes again */
         if (moved < 0 || whole == 0) {
             return moved < 0 ? errno : EIO;
@@ -42,9 +40,9 @@ static int transfer(int fd, bool write, unsigned char *buffer, int64_t bytes, in
 static void drop(int fd, bool write, int64_t bytes, int64_t at)
 {
     if (write) { /* pages that are not on disk yet would stay */
-        (void)sync_file_range(fd, at, bytes,
-                              SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE |
-                                  SYNC_FILE_RANGE_WAIT_AFTER);
+        (void)tt_sync_range(fd, at, bytes,
+                            SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE |
+                                SYNC_FILE_RANGE_WAIT_AFTER);
     }
     (void)posix_fadvise(fd, at, bytes, POSIX_FADV_DONTNEED);
 }
@@ -52,10 +50,7 @@ static void drop(int fd, bool write, int64_t bytes, int64_t at)
 /* Sets aside the space; a file system that cannot is made to by zeros. */
 static int reserve(const tt_scratch *s, unsigned char *zeros, int64_t bytes)
 {
-    int why;
-    do {
-        why = fallocate(s->fd, 0, 0, bytes) == 0 ? 0 : errno;
-    } while (why == EINTR);
+    int why = tt_fallocate(s->fd, 0, bytes);
     if (why != EOPNOTSUPP && why != ENOSYS) {
         return why;
     }
@@ -102,7 +97,7 @@ static int open_new(const char *path)
     const struct timespec moment = {.tv_nsec = 20000000};
     int fd = -1;
     for (int i = 0; i < TRIES; i++) {
-        fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+        fd = tt_open_mode(path, O_RDWR | O_CREAT | O_EXCL, 0600);
         if (fd >= 0 || errno != EEXIST) {
             break;
         }

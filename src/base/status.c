@@ -20,6 +20,10 @@ tt_code tt_fail(tt_err *err, tt_code code, const char *fmt, ...)
     if (written < 0) {
         strcpy(text, "an error that could not be put into words");
     }
+    /* What a sentence quotes may be anybody's: it stays one line, and gives no orders to a terminal. */
+    for (char *c = text; *c != '\0'; c++) {
+        *c = (unsigned char)*c < ' ' || *c == 0x7f ? '?' : *c;
+    }
     memcpy(err->text, text, sizeof text);
     err->code = code;
     return code;

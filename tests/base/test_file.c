@@ -1,4 +1,7 @@
 /* test_file.c: commits, folders, whole files, names; all below a folder made for it. */
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -112,6 +115,36 @@ START_TEST(test_full_disk)
 }
 END_TEST
 
+/* A line that only a part of has room for is not there at all, and the next one is whole. */
+START_TEST(test_append)
+{
+    tt_err err = {0};
+    char *path = at("lines");
+    struct rlimit room;
+    tt_text text;
+    const int fd = tt_open(path, O_WRONLY | O_CREAT | O_APPEND);
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(getrlimit(RLIMIT_FSIZE, &room), 0);
+    const struct rlimit little = {14, room.rlim_max};
+    signal(SIGXFSZ, SIG_IGN);
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &little), 0);
+    const tt_code whole = tt_append(fd, "line one\n", 9, "lines", &err);
+    const tt_code cut = tt_append(fd, "line two\n", 9, "lines", &err);
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &room), 0); /* before anything else is written */
+    ck_assert_int_eq(whole, TT_OK);
+    ck_assert_int_eq(cut, TT_EWORLD);
+    ck_assert_str_eq(err.text, "cannot write to lines: File too large");
+    ck_assert_int_eq(tt_append(fd, "3\n", 2, "lines", &err), TT_OK);
+    ck_assert_int_eq(tt_read_file(path, 100, &text, &err), TT_OK);
+    ck_assert_str_eq(text.data, "line one\n3\n");
+    tt_text_free(&text);
+    close(fd);
+    ck_assert_int_eq(tt_append(fd, "4\n", 2, "lines", &err), TT_EWORLD);
+    ck_assert_ptr_nonnull(strstr(err.text, "Bad file descriptor"));
+    free(path);
+}
+END_TEST
+
 START_TEST(test_commit)
 {
     tt_err err = {0};
@@ -156,6 +189,7 @@ static Suite *make_suite(void)
     tcase_add_test(tcase, test_folders);
     tcase_add_test(tcase, test_write_and_read);
     tcase_add_test(tcase, test_full_disk);
+    tcase_add_test(tcase, test_append);
     tcase_add_test(tcase, test_commit);
     tcase_add_test(tcase, test_rss);
     suite_add_tcase(suite, tcase);

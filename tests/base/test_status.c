@@ -12,6 +12,8 @@ START_TEST(test_fail)
     ck_assert_int_eq(tt_fail(&err, TT_EWORLD, "file: %s", err.text), TT_EWORLD);
     ck_assert_int_eq(err.code, TT_EWORLD);
     ck_assert_str_eq(err.text, "file: x is 3");
+    tt_fail(&err, TT_EUSER, "no such key: %s", "\033[2J\nrm\177\tü");
+    ck_assert_str_eq(err.text, "no such key: ?[2J?rm??ü");
     memset(word, 'w', sizeof word);
     word[sizeof word - 1] = '\0';
     tt_fail(&err, TT_EUSER, "%s", word);

@@ -5,7 +5,8 @@
  * success it does not touch err. The codes are the exit codes of the program, so main returns what
  * it was handed.
  *
- * Invariant: code != TT_OK exactly when text is a complete sentence without a trailing newline.
+ * Invariant: code != TT_OK exactly when text is a complete sentence, on one line and without control
+ * characters, which tt_fail replaces.
  *
  * Reads nothing, writes nothing; next: every other header. */
 #ifndef TUTTI_BASE_STATUS_H
@@ -15,7 +16,7 @@ typedef enum tt_code {
     TT_OK = 0,     /* done */
     TT_EWORLD = 1, /* the world failed: disk, MPI, corrupt file */
     TT_EUSER = 2,  /* the user's input is wrong */
-    TT_ESTOP = 75  /* stopped by a signal after saving: requeue me */
+    TT_ESTOP = 75  /* stopped by a signal or run.max_seconds, after saving: requeue me */
 } tt_code;
 
 enum { TT_ERR_TEXT = 1024 };
