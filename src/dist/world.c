@@ -21,6 +21,7 @@
 #include "tutti/base/narrow.h"
 #include "tutti/base/threads.h"
 #include "tutti/dist/poke.h"
+#include "tutti/dist/stop.h"
 
 tt_code tt_mpi_check(int result, const char *call, tt_err *err)
 {
@@ -187,7 +188,7 @@ tt_code tt_world_open(tt_world *world, int *argc, char ***argv, tt_err *err)
     int *counts = NULL;
     const tt_launch launch = tt_launch_look();
     int speaker = 0;
-    *world = (tt_world){0};
+    *world = (tt_world){.began = tt_seconds()};
 
     int begun = 0, ended = 0;
     TT_TRY(tt_mpi_check(MPI_Initialized(&begun), "MPI_Initialized", err));
@@ -253,6 +254,7 @@ void tt_world_close(tt_world *world)
     }
     tt_err err;
     tt_beat(world, "closing");
+    tt_stop_close(world);
     tt_watch_quiet(world);
     (void)tt_wait_begin(world, "MPI_Finalize"); /* and nothing after it */
     tt_code rc = tt_mpi_check(MPI_Comm_free(world->comm), "MPI_Comm_free", &err);

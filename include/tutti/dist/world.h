@@ -35,6 +35,7 @@ typedef struct tt_pulse {
 } tt_pulse;
 
 typedef struct tt_watch tt_watch; /* dist/watch.h */
+typedef struct tt_stop tt_stop;   /* dist/stop.h */
 
 typedef struct tt_world {
     int rank, size;             /* r, R */
@@ -48,6 +49,8 @@ typedef struct tt_world {
     tt_wire wire;
     tt_pulse pulse;
     tt_watch *watch; /* owned; NULL: nobody watches */
+    tt_stop *stop;   /* owned; NULL: nobody can be asked to stop */
+    double began;    /* tt_seconds() when tt_world_open was called: with main, as a rule */
 } tt_world;
 
 /* MPI_Init_thread(MULTIPLE); errors return instead of aborting. Less than FUNNELED is refused; with less
