@@ -29,7 +29,7 @@ static int64_t shift_of(const int64_t *shift, const tt_param *param)
     return shift != NULL ? shift[param->stage] : 0;
 }
 
-static tt_home *home_of(const tt_model *model, tt_role role, int stage)
+tt_home *tt_home_of(const tt_model *model, tt_role role, int stage)
 {
     return &model->home[stage * TT_ROLES + (int)role];
 }
@@ -56,7 +56,7 @@ static void place_matrices(tt_model *model, const tt_params *params, tt_arena *a
             if (matrix == NULL) {
                 continue;
             }
-            tt_home *home = home_of(model, a->weight, stage);
+            tt_home *home = tt_home_of(model, a->weight, stage);
             home->rows = matrix->dim[0];
             home->columns = matrix->dim[1];
             home->wide = matrix->wide;
@@ -140,13 +140,16 @@ tt_code tt_model_open(tt_model **out_model, const tt_shape *shape, const tt_para
     for (int stage = 0; stage < model->stages; stage++) {
         for (int role = 0; role < TT_ROLES; role++) {
             const tt_param *param = tt_params_role(params, role, stage);
-            tt_home *home = home_of(model, role, stage);
+            tt_home *home = tt_home_of(model, role, stage);
             home->offset =
                 param != NULL ? param->offset - shift_of(model->held.weight_shift, param) : -1;
             home->gradient =
                 param != NULL ? param->offset - shift_of(model->held.gradient_shift, param) : -1;
             home->stage = param != NULL ? param->stage : -1;
             home->index = param != NULL ? param - params->param : -1;
+            home->role = param != NULL ? param->role : TT_ROLES;
+            home->dim[0] = param != NULL ? param->dim[0] : 0;
+            home->dim[1] = param != NULL ? param->dim[1] : 0;
             home->wide = -1;
         }
     }
@@ -178,13 +181,13 @@ static void pack_matrices(tt_model *model, int stage, int of)
 {
     const tt_program *program = tt_stage_program(model->shape.L, stage);
     for (int i = 0; model->fp8 != NULL && i < program->length; i++) {
-        const tt_home *home = home_of(model, program->apply[i].weight, stage);
+        const tt_home *home = tt_home_of(model, program->apply[i].weight, stage);
         if (home->mine && home->stage == of) {
             tt_model_round_weights(model, &program->apply[i], stage);
         }
     }
     for (int role = 0; role < TT_ROLES; role++) {
-        const tt_home *home = home_of(model, (tt_role)role, stage);
+        const tt_home *home = tt_home_of(model, (tt_role)role, stage);
         if (home->packed != NULL && home->mine && home->stage == of) {
             const void *w = model->weights + tt_bytes(home->offset, model->act_bytes);
             model->ctx->ops->pack(model->ctx, home->packed, w, home->rows, home->columns);
@@ -247,7 +250,7 @@ void *tt_pass_gradient(const tt_pass *pass, tt_slot slot)
 
 static int64_t weight_offset(const tt_pass *pass, tt_role role, int stage)
 {
-    int64_t offset = home_of(pass->model, role, stage)->offset;
+    int64_t offset = tt_home_of(pass->model, role, stage)->offset;
     assert(offset >= 0);
     return offset;
 }
@@ -266,7 +269,7 @@ tt_ctx *tt_pass_ctx(const tt_pass *pass, const tt_apply *a)
 
 tt_weight tt_pass_matrix(const tt_pass *pass, const tt_apply *a, int stage)
 {
-    const tt_home *home = home_of(pass->model, a->weight, stage);
+    const tt_home *home = tt_home_of(pass->model, a->weight, stage);
     if (home->wide >= 0) {
         return (tt_weight){.w = pass->model->wide.weights + home->wide};
     }
@@ -275,7 +278,7 @@ tt_weight tt_pass_matrix(const tt_pass *pass, const tt_apply *a, int stage)
 
 tt_grad tt_pass_weight_gradient(const tt_pass *pass, tt_role role, int stage)
 {
-    const tt_home *home = home_of(pass->model, role, stage);
+    const tt_home *home = tt_home_of(pass->model, role, stage);
     assert(home->offset >= 0);
     tt_grad g = tt_grad_from(&pass->model->gradient, home->gradient);
     g.lost = g.lost != NULL ? g.lost + home->index : NULL;
@@ -324,8 +327,10 @@ static void stage_forward(tt_pass *pass, int stage)
 {
     const tt_program *program = tt_stage_program(pass->model->shape.L, stage);
     tt_hooks_enter(pass->hooks, stage);
+    tt_look_weights(pass, stage);
     for (int i = 0; i < program->length; i++) {
         tt_apply_forward(pass, &program->apply[i], stage);
+        tt_look_forward(pass, &program->apply[i], stage);
         between(pass);
     }
 }
@@ -338,6 +343,7 @@ static void stage_backward(tt_pass *pass, int stage)
         const tt_apply *a = &program->apply[i];
         if (tt_layers[a->layer].backward != NULL) {
             tt_layers[a->layer].backward(pass, a, stage);
+            tt_look_backward(pass, a, stage);
             between(pass);
         }
     }
@@ -367,6 +373,7 @@ static void cheap_again(tt_pass *pass, int stage)
         } else {
             tt_layers[a->layer].forward(pass, a, stage);
         }
+        tt_look_forward(pass, a, stage);
     }
 }
 
@@ -381,6 +388,7 @@ static void segment_again(tt_pass *pass, int first, int last)
             const tt_apply *a = &program->apply[i];
             if (tt_again_runs(a, stage == last)) {
                 tt_apply_forward(pass, a, stage);
+                tt_look_forward(pass, a, stage);
                 between(pass);
             }
         }

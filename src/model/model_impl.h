@@ -225,6 +225,8 @@ typedef struct tt_home {
     int stage;             /* of the parameter */
     bool mine;             /* this rank makes what matmuls read of it */
     int64_t index;         /* in the table of parameters */
+    tt_role role;          /* its own: a tied head's is that of wte */
+    int64_t dim[2];        /* of the parameter */
     int64_t rows, columns; /* of a matrix that a matmul reads */
     int64_t wide;          /* where its FP32 copy is, among such; -1: it has none */
     void *packed;          /* its packed form, the arena's; NULL: none is kept */
@@ -279,6 +281,16 @@ void tt_pass_train(tt_pass *pass, const int32_t *target, const int64_t *sample, 
 void tt_apply_forward(tt_pass *pass, const tt_apply *a, int stage);
 /* What it wrote is GELU of a slot: that alone, again. */
 void tt_apply_gelu_again(tt_pass *pass, const tt_apply *a, int stage);
+
+/* What a stage uses as `role`. */
+tt_home *tt_home_of(const tt_model *model, tt_role role, int stage);
+
+/* ---- what is looked at: each does nothing where nobody looks ---- */
+
+/* The weights that a stage is about to read; what an application has just written forward; backward. */
+void tt_look_weights(const tt_pass *pass, int stage);
+void tt_look_forward(const tt_pass *pass, const tt_apply *a, int stage);
+void tt_look_backward(const tt_pass *pass, const tt_apply *a, int stage);
 
 /* ---- the census ---- */
 

@@ -10,6 +10,8 @@
 
 #include "tutti/model/recompute.h"
 
+struct tt_wrote;
+
 /* Each may be NULL. */
 typedef struct tt_hooks {
     /* The stage's weights are about to be read (a tied head's also in the last stage, although they are
@@ -20,6 +22,9 @@ typedef struct tt_hooks {
     void (*grad_begin)(void *user, int stage);
     void (*grad_ready)(void *user, int stage); /* nothing more is added to the stage's gradient */
     void (*between)(void *user);               /* between two layers */
+    /* Something was written, which may be looked at (look.h): before anything reads it. NULL costs
+     * nothing. */
+    void (*wrote)(void *user, const struct tt_wrote *wrote);
     void *user;
 } tt_hooks;
 
