@@ -91,14 +91,14 @@ static tt_code check_replaceable(const char *out, tt_err *err)
 static tt_code scan(builder *b, const char *path, int64_t *length, bool *text, tt_err *err)
 {
     tt_code rc = TT_OK;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = tt_open(path, O_RDONLY);
     if (fd < 0) {
         return read_error(path, errno, err);
     }
     *length = 0;
     *text = true;
-    ssize_t got;
-    while ((got = read(fd, b->bytes, PIECE)) != 0) {
+    int64_t got;
+    while ((got = tt_read(fd, b->bytes, PIECE)) != 0) {
         if (got < 0) {
             rc = read_error(path, errno, err);
             break;
@@ -148,12 +148,12 @@ static tt_code copy_document(builder *b, const tt_walk_file *file, tt_tokens_wri
 {
     tt_code rc = TT_OK;
     int64_t length = 0, count = 0;
-    int fd = open(file->path, O_RDONLY | O_CLOEXEC);
+    int fd = tt_open(file->path, O_RDONLY);
     if (fd < 0) {
         return read_error(file->path, errno, err);
     }
-    ssize_t got;
-    while ((got = read(fd, b->bytes, PIECE)) != 0) {
+    int64_t got;
+    while ((got = tt_read(fd, b->bytes, PIECE)) != 0) {
         if (got < 0) {
             rc = read_error(file->path, errno, err);
             goto out;

@@ -21,8 +21,10 @@
 #include <unistd.h>
 
 #include "data/data_impl.h"
+#include "tutti/base/file.h"
 #include "tutti/base/memory.h"
 #include "tutti/base/narrow.h"
+#include "tutti/base/sound.h"
 #include "tutti/data/tokens.h"
 
 #define FORMAT "tutti-tokens-1"
@@ -96,11 +98,12 @@ static tt_code damaged(const char *path, const char *what, tt_err *err)
 
 /* ---- Reading -------------------------------------------------------------------------------- */
 
-/* A file that is there, may be read, and has HDF5's signature. */
+/* A file that is there, may be read, has HDF5's signature, and does HDF5 no harm. */
 static tt_code check_signature(const char *path, tt_err *err)
 {
     struct stat s;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    char why[TT_SOUND_WHY];
+    int fd = tt_open(path, O_RDONLY | O_NONBLOCK);
     if (fd < 0) {
         bool world = errno == EIO || errno == EMFILE || errno == ENFILE || errno == ENOMEM;
         return tt_fail(err, world ? TT_EWORLD : TT_EUSER, "token file %s cannot be opened: %s",
@@ -116,7 +119,18 @@ static tt_code check_signature(const char *path, tt_err *err)
                        "%s is not a token file: it is not HDF5; make one with \"tutti data build\"",
                        path);
     }
-    return TT_OK;
+    switch (tt_sound_check(path, why)) {
+    case TT_SOUND_DAMAGED:
+        return damaged(path, why, err);
+    case TT_SOUND_UNREAD:
+        return tt_fail(
+            err, TT_EUSER,
+            "token file %s is of a kind that is not read: %s; make one with \"tutti data "
+            "build\"",
+            path, why);
+    default:
+        return TT_OK;
+    }
 }
 
 /* Reads the one string of a dataset or attribute, of fixed or variable length, into *text (owned by

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "data/data_impl.h"
+#include "tutti/base/file.h"
 #include "tutti/base/memory.h"
 #include "tutti/base/narrow.h"
 
@@ -56,7 +57,7 @@ static tt_code reserve(tt_tokens_writer *writer, int64_t bytes, tt_err *err)
         return rc;
     }
     wanted += SPARE; /* so that not every chunk comes here */
-    int error = posix_fallocate(writer->fd, writer->reserved, wanted - writer->reserved);
+    int error = tt_posix_fallocate(writer->fd, writer->reserved, wanted - writer->reserved);
     if (error != 0) {
         return disk_error(writer, error, err);
     }
@@ -68,14 +69,14 @@ static tt_code reserve(tt_tokens_writer *writer, int64_t bytes, tt_err *err)
  * HDF5 can begin: it will cut the file to nothing and fill it anew. */
 static tt_code create_file(tt_tokens_writer *writer, tt_err *err)
 {
-    writer->fd = open(writer->path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    writer->fd = tt_open(writer->path, O_RDWR | O_CREAT | O_TRUNC);
     if (writer->fd < 0) {
         bool user = errno == EACCES || errno == EPERM || errno == EROFS || errno == ENOENT ||
                     errno == ENOTDIR || errno == EISDIR || errno == ENAMETOOLONG;
         return tt_fail(err, user ? TT_EUSER : TT_EWORLD, "token file %s cannot be created: %s",
                        writer->path, strerror(errno));
     }
-    int error = posix_fallocate(writer->fd, 0, SPARE);
+    int error = tt_posix_fallocate(writer->fd, 0, SPARE);
     if (error != 0) {
         return disk_error(writer, error, err);
     }
@@ -190,7 +191,7 @@ tt_code tt_tokens_writer_finish(tt_tokens_writer *writer, tt_err *err)
     tt_token_h5_file *h5 = writer->h5;
     writer->h5 = NULL;
     TT_TRY(tt_token_h5_close(h5, err));
-    if (ftruncate(writer->fd, used) != 0) { /* what was reserved and not needed */
+    if (tt_ftruncate(writer->fd, used) != 0) { /* what was reserved and not needed */
         rc = disk_error(writer, errno, err);
     }
 out:

@@ -64,6 +64,10 @@ void tt_tokens_document(const tt_tokens *tokens, int64_t d, int64_t *first, int6
 /* Ids first .. first+count-1 into out[count]. Damaged data: TT_EWORLD. */
 tt_code tt_tokens_read(tt_tokens *tokens, int64_t first, int64_t count, int32_t *out, tt_err *err);
 
+/* A digest of the part's ids: of 64 stretches of 1024, evenly over it, and of their number. It
+ * tells one file from another without reading all of it. */
+tt_code tt_tokens_sample(tt_tokens *tokens, uint64_t *digest, tt_err *err);
+
 /* What a file holds, for `data info`; reads all of it. */
 tt_code tt_tokens_inspect(const char *path, tt_tokens_summary *summary, tt_err *err);
 
