@@ -47,6 +47,30 @@ static const char *next_choice(const char **rest, size_t *length)
     return word;
 }
 
+/* Is it part of what a run learns? data.train is no option of the trajectory, as files move, but
+ * its tokens are. */
+static bool shapes_run(const tt_option *option)
+{
+    return option->resume == TT_TRAJECTORY || strcmp(option->path, "data.train") == 0;
+}
+
+/* Word n of a list's choices, of *length bytes; NULL: there are not so many. Choices NULL stand for
+ * the paths of all options that shape a run. */
+static const char *list_word(const tt_option *option, int n, size_t *length)
+{
+    const char *rest = option->choices, *word = NULL;
+    for (int i = 0; option->choices == NULL && i < tt_option_count; i++) {
+        if (shapes_run(&tt_options[i]) && n-- == 0) {
+            *length = strlen(tt_options[i].path);
+            return tt_options[i].path;
+        }
+    }
+    for (int i = 0; option->choices != NULL && i <= n; i++) {
+        word = next_choice(&rest, length);
+    }
+    return word;
+}
+
 /* "bf16|fp32" as "bf16 or fp32". */
 static void add_choices(const char *choices, tt_text *out)
 {
@@ -101,7 +125,11 @@ void tt_option_allowed(const tt_option *option, tt_text *out)
         break;
     case TT_OPT_LIST:
         tt_text_add(out, "a list [...] of any of ");
-        add_choices(option->choices, out);
+        if (option->choices == NULL) {
+            tt_text_add(out, "the options that shape a run (class trajectory, and data.train)");
+        } else {
+            add_choices(option->choices, out);
+        }
         break;
     case TT_OPT_STRING:
         tt_text_add(out, "text");
@@ -132,13 +160,27 @@ static bool is_choice(const char *choices, const char *value)
     return find_choice(choices, value, strlen(value)) >= 0;
 }
 
-/* The nearest word of "a|b|c", if it is near. */
-static void add_near_choice(const char *choices, const char *value, tt_text *out)
+/* Which of the words of a list is value[length]? -1: none. */
+static int find_word(const tt_option *option, const char *value, size_t length)
+{
+    size_t wide;
+    const char *word;
+    for (int at = 0; (word = list_word(option, at, &wide)) != NULL; at++) {
+        if (wide == length && memcmp(word, value, length) == 0) {
+            return at;
+        }
+    }
+    return -1;
+}
+
+/* The nearest word of a list, if it is near. */
+static void add_near_word(const tt_option *option, const char *value, tt_text *out)
 {
     char name[TT_NAME], best[TT_NAME] = "";
     int least = 2 + (int)strlen(value) / 3;
     size_t wide;
-    for (const char *word; (word = next_choice(&choices, &wide)) != NULL;) {
+    const char *word;
+    for (int at = 0; (word = list_word(option, at, &wide)) != NULL; at++) {
         snprintf(name, sizeof name, "%.*s", (int)wide, word);
         int distance = tt_edit_distance(value, name);
         if (distance < least) {
@@ -185,13 +227,13 @@ static bool read_list(const tt_option *option, const char *value, uint64_t *chos
     for (bool more = strspn(at, " ") < rest; more;) {
         char name[TT_NAME];
         const char *word = next_word(&at, &rest, &length, &more);
-        int choice = find_choice(option->choices, word, length);
+        const int choice = find_word(option, word, length);
         snprintf(name, sizeof name, "%.*s", (int)(length < TT_NAME ? length : 0), word);
         if (choice < 0) {
             tt_text_add(wrong,
                         length == 0 ? "has an empty place" : "holds a word it does not know");
             if (name[0] != '\0') {
-                add_near_choice(option->choices, name, wrong);
+                add_near_word(option, name, wrong);
             }
             return false;
         }
@@ -199,6 +241,7 @@ static bool read_list(const tt_option *option, const char *value, uint64_t *chos
             tt_text_add(wrong, "names %s twice", name);
             return false;
         }
+        assert(choice < 64);
         *chosen |= UINT64_C(1) << choice;
     }
     return true;
@@ -237,10 +280,10 @@ static const char *store_number(tt_config *config, const tt_option *option, doub
 /* The words of the choices in `chosen`, in their order. */
 static void add_words(const tt_option *option, uint64_t chosen, const char *between, tt_text *out)
 {
-    const char *gap = "", *rest = option->choices;
+    const char *gap = "", *word;
     size_t wide;
-    for (const char *word; (word = next_choice(&rest, &wide)) != NULL; chosen >>= 1) {
-        if (chosen & 1) {
+    for (int at = 0; (word = list_word(option, at, &wide)) != NULL; at++) {
+        if (chosen >> at & 1) {
             tt_text_add(out, "%s%.*s", gap, (int)wide, word);
             gap = between;
         }
@@ -257,7 +300,7 @@ static bool store_list(tt_config *config, const tt_option *option, const char *v
         return false;
     }
     add_words(option, chosen, ",", &words);
-    const char *why = words.failed ? "finds no memory" /* TT_LIST holds all words of any row */
+    const char *why = words.failed ? "finds no memory" /* the row holds all its words */
                                    : store_text(config, option, words.data ? words.data : "");
     tt_text_add(wrong, "%s", why != NULL ? why : "");
     tt_text_free(&words);
@@ -505,7 +548,21 @@ static bool same_value(const tt_config *a, const tt_config *b, const tt_option *
     return false;
 }
 
-tt_code tt_config_same_trajectory(const tt_config *stored, const tt_config *now, tt_err *err)
+bool tt_config_may_change(const tt_config *config, const char *path)
+{
+    const char *at = config->run.allow_change;
+    size_t rest = strlen(at), length = 0;
+    for (bool more = rest > 0; more;) {
+        const char *word = next_word(&at, &rest, &length, &more);
+        if (length == strlen(path) && memcmp(word, path, length) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+tt_code tt_config_same_trajectory(const tt_config *stored, const tt_config *now, tt_text *changed,
+                                  tt_err *err)
 {
     for (int i = 0; i < tt_option_count; i++) {
         const tt_option *option = &tt_options[i];
@@ -515,13 +572,21 @@ tt_code tt_config_same_trajectory(const tt_config *stored, const tt_config *now,
         tt_text was = {0}, is = {0};
         tt_config_value(stored, option, &was);
         tt_config_value(now, option, &is);
-        tt_fail(err, TT_EUSER,
-                "%s is %s in the checkpoint but %s now, and may change what is learned; set it "
-                "back, or start a new run in another run.dir",
-                option->path, was.failed ? "?" : was.data, is.failed ? "?" : is.data);
+        const char *before = was.failed ? "?" : was.data, *after = is.failed ? "?" : is.data;
+        const bool allowed = tt_config_may_change(now, option->path);
+        if (allowed && changed != NULL) {
+            tt_text_add(changed, "%s was %s and is %s\n", option->path, before, after);
+        } else if (!allowed) {
+            tt_fail(err, TT_EUSER,
+                    "%s is %s in the checkpoint but %s now, and may change what is learned; set it "
+                    "back, list it in run.allow_change, or start a new run in another run.dir",
+                    option->path, before, after);
+        }
         tt_text_free(&was);
         tt_text_free(&is);
-        return err->code;
+        if (!allowed) {
+            return err->code;
+        }
     }
     return TT_OK;
 }

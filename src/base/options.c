@@ -215,6 +215,9 @@ const tt_option tt_options[] = {
 
     STRING(run, dir, "runs/default", TT_FREE, "folder of checkpoints and metrics"),
     INT(run, steps, NULL, 1, NO_END, TT_FREE, "optimizer steps of the whole run"),
+    INT(run, max_seconds, "0", 0, MANY, TT_FREE,
+        "seconds after its start within which a run saves and ends, with exit code 75 as after a "
+        "signal; 0 = no limit"),
     INT(run, seed, "1337", 0, NO_END, TT_TRAJECTORY, "seed of weights and dropout"),
     {AT(run, threads), .type = TT_OPT_INT, .preset = "0", .low = 0, .high = 1024, .scope = TT_LOCAL,
      .resume = TT_LAYOUT,
@@ -225,6 +228,14 @@ const tt_option tt_options[] = {
     INT(run, save_every, "0", 0, NO_END, TT_FREE,
         "steps between checkpoints; 0 = only at the end of the run"),
     INT(run, keep, "3", 0, MANY, TT_FREE, "newest checkpoints kept; 0 = all"),
+    INT(run, keep_every, "0", 0, NO_END, TT_FREE,
+        "checkpoints of steps that are multiples of this are kept too; 0 = none"),
+    BOOL(
+        run, save_async, "false", TT_FREE,
+        "checkpoints are written while steps go on, from a snapshot of 12 bytes per parameter that "
+        "the ranks share"),
+    BOOL(run, read_back, "true", TT_FREE,
+         "a checkpoint is read back from the disk before it counts"),
     INT(run, numerics_every, "0", 0, NO_END, TT_FREE,
         "steps between counts of inf, NaN, overflow and underflow in numerics.jsonl; 0 = none"),
     INT(run, digest_every, "0", 0, NO_END, TT_FREE,
@@ -234,6 +245,15 @@ const tt_option tt_options[] = {
          "the same bits however the batch is split, at 4 more bytes per parameter"),
     CHOICE(run, resume, "auto", "auto|never|must", TT_FREE,
            "auto = continue from the newest checkpoint in run.dir if there is one"),
+    LIST(run, allow_change, "[]", NULL, TT_FREE,
+         "options that may differ from those of the run that is continued, as [optim.lr]"),
+    CHOICE(run, on_nonfinite, "skip", "skip|stop", TT_FREE,
+           "when a step's loss or gradient is not finite: skip = all ranks leave the step out; "
+           "stop = the run ends and the state before the step is saved, unless a dynamic loss "
+           "scale above its floor can mend it"),
+    INT(run, replay, "0", 0, NO_END, TT_FREE,
+        "make this step again from the newest checkpoint before it, look for what is not finite "
+        "after every layer, and write no file; 0 = train"),
     STRING(run, init_from, "", TT_FREE, "checkpoint whose parameters a fresh run starts from"),
     STRING(run, dump_gradients, "", TT_FREE, "file that gets the mean gradient of the last step"),
     BOOL(run, trace_data, "false", TT_FREE, "list every step's sample ids in run.dir/data.jsonl"),

@@ -17,6 +17,7 @@ static tt_code add_entry(void *context, const char *path, tt_h5_kind kind, int d
                          const int64_t *dim, tt_err *err)
 {
     tt_catalog *catalog = context;
+    tt_beat(catalog->world, NULL);
     if (catalog->count == catalog->room) {
         int room = catalog->room > 0 ? 2 * catalog->room : 64;
         tt_entry *entry = realloc(catalog->entry, tt_bytes(room, sizeof *entry));
@@ -38,6 +39,29 @@ static tt_code add_entry(void *context, const char *path, tt_h5_kind kind, int d
     return TT_OK;
 }
 
+static int compare_paths(const void *a, const void *b, void *entry)
+{
+    const tt_entry *e = entry;
+    return strcmp(e[*(const int *)a].path, e[*(const int *)b].path);
+}
+
+/* A hostile file may have any number of entries, in any order. */
+static tt_code sort_names(tt_catalog *catalog, tt_err *err)
+{
+    catalog->by_name = tt_alloc(catalog->count, sizeof *catalog->by_name, err);
+    if (catalog->by_name == NULL) {
+        return err->code;
+    }
+    for (int i = 0; i < catalog->count; i++) {
+        catalog->by_name[i] = i;
+    }
+    if (catalog->count > 1) {
+        qsort_r(catalog->by_name, tt_size(catalog->count), sizeof *catalog->by_name, compare_paths,
+                catalog->entry);
+    }
+    return TT_OK;
+}
+
 /* A catalog being completed with what its digests tell. */
 typedef struct seals {
     tt_catalog *catalog;
@@ -56,6 +80,7 @@ static tt_code match_digest(void *context, const char *path, tt_h5_kind kind, in
     (void)dims;
     (void)dim;
     path += sizeof digests - 1;
+    tt_beat(catalog->world, NULL);
     if (tt_catalog_find(catalog, path, &s->hint) >= 0) {
         return TT_OK;
     }
@@ -81,11 +106,13 @@ tt_code tt_catalog_read(tt_catalog *catalog, tt_h5 *file, tt_err *err)
     tt_code rc = TT_OK;
     tt_text path = {0};
     seals s = {.catalog = catalog};
-    *catalog = (tt_catalog){0};
+    *catalog = (tt_catalog){.world = catalog->world};
     TT_TRY(tt_h5_walk(file, "", "digests", add_entry, catalog, err));
+    TT_TRY(sort_names(catalog, err));
     for (int i = 0; i < catalog->count; i++) {
         tt_entry *entry = &catalog->entry[i];
         path.length = 0;
+        tt_beat(catalog->world, NULL);
         tt_text_add(&path, "%s%s", digests, entry->path);
         if (path.failed) {
             rc = tt_fail(err, TT_EWORLD, "out of memory reading %s", tt_h5_name(file));
@@ -114,18 +141,26 @@ void tt_catalog_free(tt_catalog *catalog)
         free(catalog->lost_path[i]);
     }
     free(catalog->entry);
+    free(catalog->by_name);
     free(catalog->lost_path);
     *catalog = (tt_catalog){0};
 }
 
 int tt_catalog_find(const tt_catalog *catalog, const char *path, int *hint)
 {
-    for (int i = 0; i < catalog->count; i++) {
-        int at = (*hint + i) % catalog->count;
-        if (strcmp(catalog->entry[at].path, path) == 0) {
+    int low = 0, high = catalog->count;
+    if (*hint < catalog->count && strcmp(catalog->entry[*hint].path, path) == 0) {
+        return (*hint)++;
+    }
+    while (low < high) {
+        const int middle = low + (high - low) / 2, at = catalog->by_name[middle];
+        const int side = strcmp(catalog->entry[at].path, path);
+        if (side == 0) {
             *hint = at + 1;
             return at;
         }
+        low = side < 0 ? middle + 1 : low;
+        high = side < 0 ? high : middle;
     }
     return -1;
 }

@@ -1,14 +1,16 @@
 /* ckpt_impl.h: what the files of this layer share.
  *
- * h5.c hides HDF5 and MPI-IO behind tt_h5; catalog.c lists what a file holds; digest.c sums digests
- * of stored tensors, each rank a share; piece.c moves the elements of pieces; part.c makes the file
- * beside; save.c, load.c, scan.c, report.c and diff.c see only these.
+ * h5.c hides HDF5 behind tt_h5; catalog.c lists what a file holds; digest.c sums digests of stored
+ * tensors, each rank a share; piece.c moves the elements of pieces; part.c makes the file beside,
+ * meta.c fills it but for the elements, elements.c with those; save.c, load.c, scan.c, report.c and
+ * diff.c see only these.
  *
  * Invariant: nothing here trusts a file. Every HDF5 call is checked; a file that cannot be read is
  * TT_EWORLD, a file that is something else is TT_EUSER, and no call aborts. */
 #ifndef TUTTI_CKPT_CKPT_IMPL_H
 #define TUTTI_CKPT_CKPT_IMPL_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -21,7 +23,10 @@
 
 #define TT_CKPT_FORMAT "tutti-checkpoint-1"
 
-enum { TT_CKPT_CHUNK = 1 << 21 }; /* elements: checks and comparisons read 8 MiB at a time */
+enum {
+    TT_CKPT_CHUNK = 1 << 21, /* elements: what is read or written at a time, 8 MiB */
+    TT_PAGE = 4096           /* bytes: of files, whatever the memory's are */
+};
 
 /* --- h5.c ------------------------------------------------------------------------------------- */
 
@@ -45,11 +50,7 @@ tt_code tt_h5_create(const char *path, const char *name, tt_h5 **file, tt_err *e
  * or not HDF5; TT_EWORLD when it is HDF5 and damaged. */
 tt_code tt_h5_open(const char *path, const char *name, tt_h5 **file, tt_err *err);
 
-/* An existing file for writing tensors. Collective when world has more than one rank: MPI-IO. */
-tt_code tt_h5_open_shared(tt_world *world, const char *path, const char *name, tt_h5 **file,
-                          tt_err *err);
-
-/* Closes and frees; *file becomes NULL. Closing NULL is fine. Collective after tt_h5_open_shared. */
+/* Closes and frees; *file becomes NULL. Closing NULL is fine. */
 tt_code tt_h5_close(tt_h5 **file, tt_err *err);
 
 /* The attribute `format` of the root: *format is owned by the caller and stays empty when there is
@@ -58,16 +59,16 @@ tt_code tt_h5_put_format(tt_h5 *file, const char *format, tt_err *err);
 tt_code tt_h5_get_format(tt_h5 *file, tt_text *format, tt_err *err);
 
 /* Datasets by path ("params/wte"); missing groups are made. */
-tt_code tt_h5_make_tensor(tt_h5 *file, const char *path, int dims, const int64_t *dim, tt_err *err);
+/* *place: of its first element, in bytes from the beginning of the file; the others follow in order. */
+tt_code tt_h5_make_tensor(tt_h5 *file, const char *path, int dims, const int64_t *dim,
+                          int64_t *place, tt_err *err);
 tt_code tt_h5_put_text(tt_h5 *file, const char *path, const char *text, tt_err *err);
 tt_code tt_h5_get_text(tt_h5 *file, const char *path, tt_text *text, tt_err *err);
 /* One value of kind I64, U64 or F64: *value is an int64_t, uint64_t or double. */
 tt_code tt_h5_put(tt_h5 *file, const char *path, tt_h5_kind kind, const void *value, tt_err *err);
 tt_code tt_h5_get(tt_h5 *file, const char *path, tt_h5_kind kind, void *value, tt_err *err);
 
-/* Elements [first, first+count) of the flattened tensor. Independent, not collective. */
-tt_code tt_h5_write(tt_h5 *file, const char *path, int64_t first, int64_t count, const float *data,
-                    tt_err *err);
+/* Elements [first, first+count) of the flattened tensor. */
 tt_code tt_h5_read(tt_h5 *file, const char *path, int64_t first, int64_t count, float *data,
                    tt_err *err);
 
@@ -98,8 +99,10 @@ typedef struct tt_entry {
 /* Every dataset of a file outside /digests, in the file's order; and what is lost: paths that have a
  * digest and no dataset. */
 typedef struct tt_catalog {
+    tt_world *world; /* borrowed: told of progress while it is read; may be NULL */
     int count, room;
     tt_entry *entry; /* [count], owned */
+    int *by_name;    /* [count], owned: entries in the order of their paths */
     int lost;
     char **lost_path; /* [lost], owned */
 } tt_catalog;
@@ -156,9 +159,7 @@ tt_code tt_piece_buffer(const tt_state *state, float **buffer, tt_err *err);
 tt_code tt_piece_digest(tt_world *world, const tt_piece *piece, float *buffer, uint64_t *digest,
                         tt_err *err);
 
-/* A piece to or from the tensor `name`. Independent, not collective. */
-tt_code tt_piece_write(tt_world *world, tt_h5 *file, const char *name, const tt_piece *piece,
-                       float *buffer, tt_err *err);
+/* A piece from the tensor `name`. Local. */
 tt_code tt_piece_read(tt_world *world, tt_h5 *file, const char *name, const tt_piece *piece,
                       float *buffer, tt_err *err);
 
@@ -176,12 +177,53 @@ tt_code tt_part_scratch(int64_t bytes, const char *name, int *fd, char path[TT_S
 
 /* Creates `part` with the contents of the file in memory, all its space reserved. */
 tt_code tt_part_copy(int scratch, const char *part, const char *name, tt_err *err);
-tt_code tt_part_sync(tt_world *world, const char *part, const char *name, tt_err *err);
+
+/* --- save.c, meta.c, elements.c ----------------------------------------------------------------- */
+
+typedef enum tt_act { TT_ACT_WRITE, TT_ACT_LOOK } tt_act;
+
+/* A save under way. */
+struct tt_saving {
+    tt_world *world; /* borrowed */
+    tt_state state;  /* what it points to is borrowed */
+    tt_save_how how;
+    int rank, ranks;
+    char *path, *part;     /* owned: the file to be, and where it is made */
+    uint64_t *digest;      /* [tensors] owned, of all ranks' pieces */
+    uint64_t *covered;     /* [tensors] elements of the pieces of all ranks; follows digest */
+    int64_t *place;        /* [tensors] owned: where each begins in the file, in bytes */
+    uint64_t *sum;         /* [tensors] owned: digests of what has been read back */
+    unsigned char *buffer; /* [TT_CKPT_CHUNK] floats and two pages, aligned, owned: of the act */
+    bool made;             /* there may be a .part */
+    tt_act act;
+    tt_code own; /* of the act, on this rank */
+    tt_err why;
+    bool threaded; /* a thread is at it, or has been and is not joined */
+    pthread_t thread;
+    _Atomic bool busy;
+    _Atomic int64_t moved; /* grows while the thread gets on */
+    tt_save_times times;
+};
+
+/* The act gets on: a beat, or where a thread does it a sign to the one that waits for it. */
+void tt_saving_moved(tt_saving *saving);
+
+int64_t tt_row_elements(const tt_tensor_row *row);
+
+/* The .part without its elements, all its space reserved; s->place. Rank 0. */
+tt_code tt_meta_make(tt_saving *s, tt_err *err);
+/* TT_EWORLD unless the .part holds every row, scalar and text that was put there. Rank 0. */
+tt_code tt_meta_check(const tt_saving *s, tt_err *err);
+
+/* This rank's pieces into the .part, and from there to the disk. Local. */
+tt_code tt_elements_write(tt_saving *s, tt_err *err);
+/* Digests of a share of all elements of the .part into s->sum. Local. */
+tt_code tt_elements_look(tt_saving *s, tt_err *err);
 
 /* --- scan.c ----------------------------------------------------------------------------------- */
 
-/* TT_OK when the file opens, carries the format, and a digest for each tensor, scalar and text, and
- * each of them for its digest. */
-tt_code tt_ckpt_complete(const char *path, tt_err *err);
+/* `world`, which may be NULL, is told of progress. TT_OK when the file opens, carries the format,
+ * and a digest for each tensor, scalar and text, and each of them for its digest. */
+tt_code tt_ckpt_complete(tt_world *world, const char *path, tt_err *err);
 
 #endif

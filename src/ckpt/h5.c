@@ -1,14 +1,9 @@
-/* h5.c: the one file that knows HDF5 and MPI-IO.
+/* h5.c: the one file that knows HDF5.
  *
  * Files are made by one process with the default driver, in memory (part.c): groups, contiguous
- * tensors whose space is set aside at once, scalars inside their object headers. Only then do ranks
- * open them together, and only to write elements. So no metadata is ever changed in parallel, and a
- * disk that is full or a rank that fails cannot leave the ranks in different collective calls.
- *
- * Transfers are independent, not collective, for the same reason: a rank that fails leaves its loop
- * and meets the others at the agreement. Each is one contiguous run of the file, so collective
- * buffering would only add copies: 315 MB on 2 ranks of one node, Open MPI 4.1, takes 0.3 s
- * independently and 1.4 s collectively.
+ * tensors whose space is set aside at once, scalars inside their object headers. The elements come to
+ * their places without HDF5 (elements.c), so no metadata is ever changed in parallel, and no rank is
+ * ever alone in a collective call. Every rank opens a whole file for itself, for reading.
  *
  * The format is HDF5 1.8's: from it on HDF5 checksums all its metadata, so a flipped bit is found
  * and not followed. No times are stored: equal states give equal bytes.
@@ -16,7 +11,6 @@
  * Invariant: each HDF5 object opened in a function is closed in it; only tt_h5.id outlives a call.
  * Owns: tt_h5 (tt_h5_close). Reads and writes HDF5 files; next: catalog.c, save.c. */
 #include <hdf5.h>
-#include <mpi.h>
 
 #include <errno.h>
 #include <fcntl.h>
@@ -26,9 +20,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "tutti/base/file.h"
 #include "tutti/base/memory.h"
 #include "tutti/base/narrow.h"
-#include "tutti/dist/mpi_comm.h"
+#include "tutti/base/sound.h"
 
 #include "ckpt/ckpt_impl.h"
 
@@ -38,13 +33,12 @@ enum {
     REASON_ROOM = 200, /* of HDF5's own words in a sentence */
     LARGEST_TEXT = 1 << 30
 };
-static const int64_t largest_transfer = INT64_C(1)
-                                        << 28; /* elements: 1 GiB, MPI-IO counts in int */
+static const int64_t largest_transfer =
+    INT64_C(1) << 28; /* elements: 1 GiB, so that no library counts too far */
 
 struct tt_h5 {
     hid_t id;
     const char *name; /* borrowed */
-    tt_world *world;  /* borrowed; NULL: open for this process alone */
 };
 
 #define TEXT_OF(number) #number
@@ -192,7 +186,9 @@ tt_code tt_h5_create(const char *path, const char *name, tt_h5 **file, tt_err *e
     }
     /* The default driver resolves links, which a file in memory without a name does not survive. */
     hid_t list = access_list();
-    if (list >= 0 && H5Pset_fapl_stdio(list) < 0) {
+    /* Large tensors begin at whole pages (elements.c). */
+    if (list >= 0 &&
+        (H5Pset_fapl_stdio(list) < 0 || H5Pset_alignment(list, 16 * TT_PAGE, TT_PAGE) < 0)) {
         drop(list);
         list = H5I_INVALID_HID;
     }
@@ -215,20 +211,27 @@ static tt_code probe(const char *path, const char *name, int flags, tt_err *err)
         return tt_fail(err, TT_EUSER, "%s is not a checkpoint: it is not a regular file", name);
     }
     if (there) {
-        fd = open(path, flags | O_CLOEXEC);
+        fd = tt_open(path, flags);
+    }
+    if (fd < 0 && errno == ENOENT) {
+        return tt_fail(err, TT_EUSER, "checkpoint %s does not exist", name);
     }
     if (fd < 0) {
-        return errno == ENOENT
-                   ? tt_fail(err, TT_EUSER, "checkpoint %s does not exist", name)
-                   : tt_fail(err, TT_EUSER, "cannot open checkpoint %s: %s", name, strerror(errno));
+        const bool ours = errno == EACCES || errno == EPERM || errno == ENOTDIR || errno == ELOOP ||
+                          errno == ENAMETOOLONG; /* a mistake in the name or the rights */
+        return tt_fail(err, ours ? TT_EUSER : TT_EWORLD, "cannot open checkpoint %s: %s", name,
+                       strerror(errno));
     }
+    char first;
+    const int why = tt_pread(fd, &first, 1, 0) < 0 ? errno : 0;
     close(fd);
-    return TT_OK;
+    return why == 0 ? TT_OK
+                    : tt_fail(err, TT_EWORLD, "cannot read checkpoint %s: %s", name, strerror(why));
 }
 
 tt_code tt_h5_open(const char *path, const char *name, tt_h5 **file, tt_err *err)
 {
-    char reason[REASON_ROOM];
+    char reason[REASON_ROOM], why[TT_SOUND_WHY];
     *file = NULL;
     tt_code rc = TT_OK;
     TT_TRY(probe(path, name, O_RDONLY, err));
@@ -236,6 +239,14 @@ tt_code tt_h5_open(const char *path, const char *name, tt_h5 **file, tt_err *err
     if (H5Fis_hdf5(path) <= 0) {
         forget(file);
         return tt_fail(err, TT_EUSER, "%s is not a checkpoint: it is not an HDF5 file", name);
+    }
+    const tt_soundness sound = tt_sound_check(path, why);
+    if (sound != TT_SOUND) {
+        forget(file);
+        return sound == TT_SOUND_DAMAGED
+                   ? tt_fail(err, TT_EWORLD, "%s is damaged or cut short: %s", name, why)
+                   : tt_fail(err, TT_EUSER, "%s is not a checkpoint that can be read: %s", name,
+                             why);
     }
     open_with(*file, path, H5F_ACC_RDONLY, H5I_INVALID_HID, access_list(), reason);
     if ((*file)->id < 0) {
@@ -246,60 +257,12 @@ out:
     return rc;
 }
 
-tt_code tt_h5_open_shared(tt_world *world, const char *path, const char *name, tt_h5 **file,
-                          tt_err *err)
-{
-    char reason[REASON_ROOM];
-    bool together = world != NULL && world->size > 1;
-    *file = NULL;
-    /* A rank that cannot see the file must not leave the others alone inside the collective open. */
-    tt_code rc = probe(path, name, O_RDWR, err);
-    if (rc == TT_OK) {
-        rc = new_handle(name, file, err);
-    }
-    rc = tt_agree(world, rc, err);
-    if (rc != TT_OK) {
-        forget(file);
-        return rc;
-    }
-    hid_t list = access_list();
-    (*file)->world = together ? world : NULL;
-    const char *outer =
-        tt_wait_begin((*file)->world, "H5Fopen"); /* and in H5Pset_fapl_mpio, which duplicates */
-    if (together && list >= 0 && H5Pset_fapl_mpio(list, tt_world_comm(world), MPI_INFO_NULL) < 0) {
-        drop(list);
-        list = H5I_INVALID_HID;
-    }
-    open_with(*file, path, H5F_ACC_RDWR, H5I_INVALID_HID, list, reason);
-    tt_wait_end((*file)->world, outer);
-
-    uint64_t opened = (*file)->id >= 0;
-    uint64_t ranks = together ? (uint64_t)world->size : 1;
-    rc = tt_sum_u64(world, &opened, 1, err);
-    if (rc == TT_OK && opened != 0 && opened != ranks) {
-        /* Neither closing (collective) nor leaving the file open can succeed any more. */
-        fprintf(stderr, "tutti: only %d of %d ranks could open %s\n", (int)opened, (int)ranks,
-                name);
-        tt_world_abort(world, TT_EWORLD);
-    }
-    if (rc == TT_OK && opened == 0) {
-        rc = tt_fail(err, TT_EWORLD, "cannot open %s for writing: %s", name, reason);
-    }
-    if (rc != TT_OK) {
-        forget(file);
-    }
-    return rc;
-}
-
 tt_code tt_h5_close(tt_h5 **file, tt_err *err)
 {
     if (*file == NULL) {
         return TT_OK;
     }
-    tt_world *world = (*file)->world;
-    const char *outer = tt_wait_begin(world, "H5Fclose");
     tt_code rc = H5Fclose((*file)->id) < 0 ? cannot_write(*file, "the last bytes", err) : TT_OK;
-    tt_wait_end(world, outer);
     forget(file);
     return rc;
 }
@@ -343,9 +306,10 @@ out:
     return rc;
 }
 
-/* A dataset of `type`, with `value` written to it when not NULL. `space` may be a scalar. */
+/* A dataset of `type`, with `value` written to it when not NULL. `space` may be a scalar. *place, when
+ * not NULL: where its elements will be. */
 static tt_code make_dataset(tt_h5 *file, const char *path, hid_t type, hid_t space,
-                            H5D_layout_t layout, const void *value, tt_err *err)
+                            H5D_layout_t layout, const void *value, int64_t *place, tt_err *err)
 {
     hid_t list = H5I_INVALID_HID, set = H5I_INVALID_HID;
     tt_code rc = TT_OK;
@@ -362,6 +326,15 @@ static tt_code make_dataset(tt_h5 *file, const char *path, hid_t type, hid_t spa
     if (set < 0 ||
         (value != NULL && H5Dwrite(set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, value) < 0)) {
         rc = cannot_write(file, path, err);
+        goto out;
+    }
+    if (place != NULL) {
+        const haddr_t offset = H5Dget_offset(set);
+        if (offset == HADDR_UNDEF || offset > INT64_MAX) {
+            rc = cannot_write(file, path, err);
+            goto out;
+        }
+        *place = (int64_t)offset;
     }
 out:
     if (set >= 0 && H5Dclose(set) < 0 && rc == TT_OK) {
@@ -371,14 +344,15 @@ out:
     return rc;
 }
 
-tt_code tt_h5_make_tensor(tt_h5 *file, const char *path, int dims, const int64_t *dim, tt_err *err)
+tt_code tt_h5_make_tensor(tt_h5 *file, const char *path, int dims, const int64_t *dim,
+                          int64_t *place, tt_err *err)
 {
     hsize_t extent[2] = {(hsize_t)dim[0], dims > 1 ? (hsize_t)dim[1] : 1};
     hid_t space = H5Screate_simple(dims, extent, NULL);
     if (space < 0) {
         return cannot_write(file, path, err);
     }
-    tt_code rc = make_dataset(file, path, H5T_IEEE_F32LE, space, H5D_CONTIGUOUS, NULL, err);
+    tt_code rc = make_dataset(file, path, H5T_IEEE_F32LE, space, H5D_CONTIGUOUS, NULL, place, err);
     drop(space);
     return rc;
 }
@@ -395,7 +369,7 @@ tt_code tt_h5_put(tt_h5 *file, const char *path, tt_h5_kind kind, const void *va
     if (space < 0) {
         return cannot_write(file, path, err);
     }
-    tt_code rc = make_dataset(file, path, scalar_type(kind), space, H5D_COMPACT, value, err);
+    tt_code rc = make_dataset(file, path, scalar_type(kind), space, H5D_COMPACT, value, NULL, err);
     drop(space);
     return rc;
 }
@@ -421,7 +395,7 @@ tt_code tt_h5_put_text(tt_h5 *file, const char *path, const char *text, tt_err *
     if (space < 0 || type < 0) {
         rc = cannot_write(file, path, err);
     } else {
-        rc = make_dataset(file, path, type, space, H5D_CONTIGUOUS, text, err);
+        rc = make_dataset(file, path, type, space, H5D_CONTIGUOUS, text, NULL, err);
     }
     drop(type);
     drop(space);
@@ -471,9 +445,8 @@ static int64_t next_box(int dims, const hsize_t *extent, int64_t first, int64_t 
     return (int64_t)size[1];
 }
 
-/* Writes from `out` or reads into `in`, whichever is not NULL. */
-static tt_code transfer(tt_h5 *file, const char *path, int64_t first, int64_t count,
-                        const float *out, float *in, tt_err *err)
+tt_code tt_h5_read(tt_h5 *file, const char *path, int64_t first, int64_t count, float *data,
+                   tt_err *err)
 {
     tt_code rc = TT_OK;
     hid_t set = H5I_INVALID_HID, space = H5I_INVALID_HID;
@@ -495,11 +468,9 @@ static tt_code transfer(tt_h5 *file, const char *path, int64_t first, int64_t co
         hid_t memory = H5Screate_simple(dims, size, NULL);
         failed = memory < 0 ||
                  H5Sselect_hyperslab(space, H5S_SELECT_SET, start, NULL, size, NULL) < 0 ||
-                 (out != NULL
-                      ? H5Dwrite(set, H5T_NATIVE_FLOAT, memory, space, H5P_DEFAULT, out + done)
-                      : H5Dread(set, H5T_NATIVE_FLOAT, memory, space, H5P_DEFAULT, in + done)) < 0;
+                 H5Dread(set, H5T_NATIVE_FLOAT, memory, space, H5P_DEFAULT, data + done) < 0;
         if (failed) {
-            rc = out != NULL ? cannot_write(file, path, err) : cannot_read(file, path, err);
+            rc = cannot_read(file, path, err);
         }
         drop(memory);
         if (failed) {
@@ -509,23 +480,11 @@ static tt_code transfer(tt_h5 *file, const char *path, int64_t first, int64_t co
     }
 out:
     if (failed && rc == TT_OK) {
-        rc = out != NULL ? cannot_write(file, path, err) : cannot_read(file, path, err);
+        rc = cannot_read(file, path, err);
     }
     drop(space);
     drop(set);
     return rc;
-}
-
-tt_code tt_h5_write(tt_h5 *file, const char *path, int64_t first, int64_t count, const float *data,
-                    tt_err *err)
-{
-    return transfer(file, path, first, count, data, NULL, err);
-}
-
-tt_code tt_h5_read(tt_h5 *file, const char *path, int64_t first, int64_t count, float *data,
-                   tt_err *err)
-{
-    return transfer(file, path, first, count, NULL, data, err);
 }
 
 /* --- scalars and texts ------------------------------------------------------------------------ */
@@ -705,60 +664,65 @@ static H5_index_t order_of(hid_t group)
     return (flags & H5P_CRT_ORDER_INDEXED) != 0 ? H5_INDEX_CRT_ORDER : H5_INDEX_NAME;
 }
 
-static tt_code walk_group(tt_h5 *file, hid_t group, const char *prefix, int depth, const char *skip,
-                          tt_h5_visit visit, void *context, tt_err *err);
+/* A walk that has come to a group. */
+typedef struct walk {
+    tt_h5 *file;
+    const char *prefix, *skip;
+    int depth;
+    tt_h5_visit visit;
+    void *context;
+    tt_code rc;
+    tt_err *err;
+} walk;
+
+static tt_code walk_group(walk *w, hid_t group);
 
 /* One link of a group. Soft and external links are not followed. */
-static tt_code walk_link(tt_h5 *file, hid_t group, H5_index_t order, hsize_t at, const char *prefix,
-                         int depth, const char *skip, tt_h5_visit visit, void *context, tt_err *err)
+static tt_code walk_link(walk *w, hid_t group, const char *name, const H5L_info_t *info)
 {
-    char name[PATH_ROOM], path[PATH_ROOM];
-    H5L_info_t info;
-    ssize_t length =
-        H5Lget_name_by_idx(group, ".", order, H5_ITER_INC, at, name, sizeof name, H5P_DEFAULT);
-    if (length < 0) {
-        return cannot_read(file, prefix[0] != '\0' ? prefix : "the root group", err);
+    char path[PATH_ROOM];
+    int needed =
+        snprintf(path, sizeof path, "%s%s%s", w->prefix, w->prefix[0] != '\0' ? "/" : "", name);
+    if (needed >= (int)sizeof path) {
+        return tt_fail(w->err, TT_EUSER, "%s is not a checkpoint: the name %s... in it is too long",
+                       w->file->name, path);
     }
-    int needed = snprintf(path, sizeof path, "%s%s%s", prefix, prefix[0] != '\0' ? "/" : "", name);
-    if (length >= (ssize_t)sizeof name || needed >= (int)sizeof path) {
-        return tt_fail(err, TT_EUSER, "%s is not a checkpoint: the name %s... in it is too long",
-                       file->name, path);
-    }
-    if (H5Lget_info(group, name, &info, H5P_DEFAULT) < 0) {
-        return cannot_read(file, path, err);
-    }
-    if (info.type != H5L_TYPE_HARD) {
-        return TT_OK;
-    }
-    if (depth == 0 && strcmp(name, skip) == 0) {
+    if (info->type != H5L_TYPE_HARD || (w->depth == 0 && strcmp(name, w->skip) == 0)) {
         return TT_OK;
     }
     tt_code rc = TT_OK;
     hid_t object = H5Oopen(group, name, H5P_DEFAULT);
     if (object < 0) {
-        rc = cannot_read(file, path, err);
+        rc = cannot_read(w->file, path, w->err);
     } else if (H5Iget_type(object) == H5I_DATASET) {
-        rc = visit_dataset(file, object, path, visit, context, err);
-    } else if (H5Iget_type(object) == H5I_GROUP && depth < DEEPEST) {
-        rc = walk_group(file, object, path, depth + 1, skip, visit, context, err);
+        rc = visit_dataset(w->file, object, path, w->visit, w->context, w->err);
+    } else if (H5Iget_type(object) == H5I_GROUP && w->depth < DEEPEST) {
+        walk below = *w;
+        below.prefix = path;
+        below.depth++;
+        rc = walk_group(&below, object);
     }
     drop(object);
     return rc;
 }
 
-static tt_code walk_group(tt_h5 *file, hid_t group, const char *prefix, int depth, const char *skip,
-                          tt_h5_visit visit, void *context, tt_err *err)
+/* HDF5 hands out links one by one; a positive value stops it. */
+static herr_t each_link(hid_t group, const char *name, const H5L_info_t *info, void *client)
 {
-    H5G_info_t info;
-    tt_code rc = TT_OK;
-    if (H5Gget_info(group, &info) < 0) {
-        return cannot_read(file, prefix[0] != '\0' ? prefix : "the root group", err);
+    walk *w = client;
+    w->rc = walk_link(w, group, name, info);
+    return w->rc == TT_OK ? 0 : 1;
+}
+
+static tt_code walk_group(walk *w, hid_t group)
+{
+    hsize_t from = 0;
+    w->rc = TT_OK;
+    /* To ask for the i-th name would sort all names anew each time. */
+    if (H5Literate(group, order_of(group), H5_ITER_INC, &from, each_link, w) < 0) {
+        return cannot_read(w->file, w->prefix[0] != '\0' ? w->prefix : "the root group", w->err);
     }
-    H5_index_t order = order_of(group);
-    for (hsize_t i = 0; i < info.nlinks && rc == TT_OK; i++) {
-        rc = walk_link(file, group, order, i, prefix, depth, skip, visit, context, err);
-    }
-    return rc;
+    return w->rc;
 }
 
 tt_code tt_h5_walk(tt_h5 *file, const char *top, const char *skip, tt_h5_visit visit, void *context,
@@ -773,7 +737,8 @@ tt_code tt_h5_walk(tt_h5 *file, const char *top, const char *skip, tt_h5_visit v
     if (group < 0) {
         rc = cannot_read(file, root ? "the root group" : top, err);
     } else if (H5Iget_type(group) == H5I_GROUP) {
-        rc = walk_group(file, group, top, 0, skip, visit, context, err);
+        walk w = {file, top, skip, 0, visit, context, TT_OK, err};
+        rc = walk_group(&w, group);
     }
     drop(group);
     return rc;

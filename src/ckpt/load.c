@@ -11,10 +11,13 @@
  * and other float widths are converted. Digests that it has are checked.
  *
  * Owns nothing after it returns. Reads an HDF5 file, fills tt_state; next: scan.c. */
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "tutti/base/file.h"
 #include "tutti/base/memory.h"
 #include "tutti/base/narrow.h"
 
@@ -105,6 +108,7 @@ static tt_code check_small(const load *l, tt_err *err)
     for (int i = 0; i < l->catalog.count; i++) {
         const tt_entry *entry = &l->catalog.entry[i];
         uint64_t sum = 0;
+        tt_beat(l->world, NULL);
         if (tt_entry_is_tensor(entry) || entry->kind == TT_H5_OTHER) {
             continue;
         }
@@ -229,13 +233,37 @@ out:
     return rc;
 }
 
+static void still_waiting(void *world)
+{
+    tt_beat(world, NULL);
+}
+
+tt_code tt_ckpt_await(tt_world *world, const char *path, tt_err *err)
+{
+    const int rank = world != NULL ? world->rank : 0;
+    uint64_t there = rank == 0 && tt_file_exists(path);
+    tt_code rc = tt_sum_u64(world, &there, 1, err);
+    if (rc == TT_OK && there != 0 && rank != 0 && !tt_file_exists(path)) {
+        const int fd = tt_open_late(path, O_RDONLY | O_NONBLOCK, still_waiting, world);
+        if (fd >= 0) {
+            close(fd);
+        }
+    }
+    return rc;
+}
+
 tt_code tt_ckpt_load(tt_world *world, const char *path, const tt_state *state, bool params_only,
                      tt_err *err)
 {
     tt_err closing;
-    load l = {.world = world, .state = state, .path = path, .params_only = params_only};
+    load l = {.world = world,
+              .state = state,
+              .path = path,
+              .params_only = params_only,
+              .catalog = {.world = world}};
     tt_code rc = TT_OK;
     tt_beat(world, "reading a checkpoint");
+    TT_TRY(tt_ckpt_await(world, path, err));
     TT_TRY(tt_agree(world, examine(&l, err), err));
     TT_TRY(tt_digest_tensors(world, l.file, &l.catalog, l.checked, l.checks, l.sum, err));
     TT_TRY(check_sums(&l, err));

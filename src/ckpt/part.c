@@ -19,6 +19,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "tutti/base/file.h"
 #include "tutti/base/narrow.h"
 
 #include "ckpt/ckpt_impl.h"
@@ -63,13 +64,11 @@ tt_code tt_part_scratch(int64_t bytes, const char *name, int *fd, char path[TT_S
 /* Sets aside the space of the whole file; on file systems that cannot, a full disk shows later. */
 static int reserve(int fd, off_t length)
 {
-    int failed = ftruncate(fd, length) != 0 ? errno : 0;
+    int failed = tt_ftruncate(fd, length) != 0 ? errno : 0;
     if (failed != 0 || length == 0) {
         return failed;
     }
-    do {
-        failed = fallocate(fd, 0, 0, length) != 0 ? errno : 0;
-    } while (failed == EINTR);
+    failed = tt_fallocate(fd, 0, length);
     return failed == EOPNOTSUPP || failed == ENOSYS ? 0 : failed;
 }
 
@@ -79,15 +78,15 @@ static int copy_range(int from, int to, off_t at, off_t end)
     char buffer[65536];
     while (at < end) {
         size_t want = (size_t)tt_min(end - at, (int64_t)sizeof buffer);
-        ssize_t got = pread(from, buffer, want, at);
-        ssize_t put = got > 0 ? pwrite(to, buffer, (size_t)got, at) : got;
-        if (put < 0 && errno == EINTR) {
-            continue;
+        int64_t got = tt_pread(from, buffer, want, at);
+        if (got <= 0) {
+            return got < 0 ? errno : EIO;
         }
-        if (put <= 0) {
-            return put < 0 ? errno : EIO;
+        const int failed = tt_pwrite_all(to, buffer, got, at);
+        if (failed != 0) {
+            return failed;
         }
-        at += put;
+        at += got;
     }
     return 0;
 }
@@ -115,7 +114,7 @@ tt_code tt_part_copy(int scratch, const char *part, const char *name, tt_err *er
     int fd = -1;
     /* What is in its place goes away first: it may be a pipe, and opening that would wait. */
     if (unlink(part) == 0 || errno == ENOENT) {
-        fd = open(part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        fd = tt_open(part, O_WRONLY | O_CREAT | O_EXCL);
     }
     if (fd < 0) {
         return tt_fail(err, TT_EWORLD, "cannot create %s: %s", name, strerror(errno));
@@ -124,42 +123,16 @@ tt_code tt_part_copy(int scratch, const char *part, const char *name, tt_err *er
     if (failed == 0) {
         failed = copy_data(scratch, fd);
     }
-    if (close(fd) != 0 && failed == 0) {
-        failed = errno;
+    /* Forgotten here, so that nothing of these pages is left to be written again: they hold zeros where
+     * elements will be, and the client of a network file system may write a whole page that it still has
+     * when a part of it changes, over what other nodes have put there meanwhile. */
+    tt_code rc = failed == 0 ? TT_OK : cannot_write(name, failed, err);
+    if (rc == TT_OK && tt_fsync(fd) != 0) {
+        rc = tt_fail(err, TT_EWORLD, "cannot bring %s to the disk: %s", name, strerror(errno));
     }
-    return failed == 0 ? TT_OK : cannot_write(name, failed, err);
-}
-
-/* Brings the file to the disk piece by piece, so that a slow disk is seen to move. File systems that
- * cannot say so; fsync then does it all. */
-static int sync_pieces(tt_world *world, int fd)
-{
-    enum { PIECE = 1 << 26 };
-    struct stat stat;
-    const unsigned how =
-        SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
-    int failed = fstat(fd, &stat) != 0 ? errno : 0;
-    for (off_t at = 0; failed == 0 && at < stat.st_size; at += PIECE) {
-        tt_beat(world, NULL);
-        failed = sync_file_range(fd, at, PIECE, how) != 0 ? errno : 0;
+    posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+    if (close(fd) != 0 && errno != EINTR && rc == TT_OK) {
+        rc = cannot_write(name, errno, err);
     }
-    return failed == ESPIPE || failed == ENOSYS || failed == EINVAL || failed == EOPNOTSUPP
-               ? 0
-               : failed;
-}
-
-tt_code tt_part_sync(tt_world *world, const char *part, const char *name, tt_err *err)
-{
-    int fd = open(part, O_RDONLY | O_CLOEXEC);
-    int failed = fd < 0 ? errno : sync_pieces(world, fd);
-    if (failed == 0) {
-        tt_beat(world, NULL);
-        failed = fsync(fd) != 0 ? errno : 0;
-    }
-    if (fd >= 0) {
-        close(fd);
-    }
-    return failed == 0
-               ? TT_OK
-               : tt_fail(err, TT_EWORLD, "cannot bring %s to the disk: %s", name, strerror(failed));
+    return rc;
 }

@@ -65,21 +65,6 @@ out:
     return rc;
 }
 
-tt_code tt_piece_write(tt_world *world, tt_h5 *file, const char *name, const tt_piece *piece,
-                       float *buffer, tt_err *err)
-{
-    tt_code rc = TT_OK;
-    const float *floats;
-    for (int64_t done = 0, count; done < piece->count; done += count) {
-        count = chunk_of(piece, done);
-        tt_beat(world, NULL);
-        TT_TRY(floats_of(piece, done, count, buffer, &floats, err));
-        TT_TRY(tt_h5_write(file, name, piece->first + done, count, floats, err));
-    }
-out:
-    return rc;
-}
-
 tt_code tt_piece_read(tt_world *world, tt_h5 *file, const char *name, const tt_piece *piece,
                       float *buffer, tt_err *err)
 {

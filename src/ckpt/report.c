@@ -269,8 +269,8 @@ tt_code tt_ckpt_verify(const char *path, tt_text *out, tt_err *err)
                     catalog.lost_path[i]);
     }
     bad += catalog.lost;
-    tt_text_add(out, "OK       %d tensors, %d scalars and texts match their digests\n", tensors,
-                smalls);
+    tt_text_add(out, "OK       %s%d tensors, %d scalars and texts match their digests\n",
+                bad > 0 ? "the other " : "", tensors, smalls);
     TT_TRY(finish(out, path, err));
     if (bad > 0) {
         rc = tt_fail(err, TT_EWORLD, "%s is damaged: %d of %d digests do not match", path, bad,

@@ -1,24 +1,26 @@
 /* save.c: the last good file is never touched before the new one is whole.
  *
- *     digests <- sum over ranks of the digests of their pieces          from memory
- *     rank 0:    .name.part <- metadata, scalars, texts, digests; space reserved       part.c
- *     together:  each rank writes its pieces                            MPI-IO
- *     each rank: fsync
- *     together:  digests of the stored tensors = digests, else damaged  read back, a share each
- *     rank 0:    rename to name, sync the folder
+ *     begin    digests <- sum over ranks of the digests of their pieces      from memory; a snapshot
+ *              rank 0:    .name.part <- metadata, scalars, texts, digests    meta.c, part.c
+ *     write    each rank: its pieces at their places, then fsync             elements.c
+ *     look     each rank: digests of a share of the stored tensors           elements.c
+ *     commit   digests of the stored tensors = digests, else damaged
+ *              rank 0:    what HDF5 finds in the file is what was put there  meta.c
+ *              rank 0:    rename to name, sync the folder
  *
- * Between any two lines all ranks agree, so a failure of one is a failure of all with one sentence,
- * and rank 0 removes the .part. The read-back comes from the page cache as a rule: it proves that
- * every element is where it belongs, not what the disk's surface holds; `checkpoint verify` does.
+ * Between any two acts all ranks agree, so a failure of one is a failure of all with one sentence,
+ * and rank 0 removes the .part. The acts in the middle are a rank's own: they call neither MPI nor
+ * HDF5, so a thread can do them while the rank computes.
  *
- * Owns nothing after it returns. Reads tt_state, writes an HDF5 file; next: load.c. */
+ * Reads tt_state, writes an HDF5 file; next: meta.c, elements.c. */
 #include <assert.h>
-#include <errno.h>
-#include <stdio.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "tutti/base/clock.h"
 #include "tutti/base/file.h"
 #include "tutti/base/memory.h"
 #include "tutti/base/narrow.h"
@@ -26,330 +28,348 @@
 
 #include "ckpt/ckpt_impl.h"
 
-/* One save under way. */
-typedef struct save {
-    tt_world *world;
-    const tt_state *state;
-    const char *path, *part; /* the file to be, and where it is made */
-    const tt_fault *fault;
-    int64_t step;
-    uint64_t *digest;  /* [tensors] */
-    uint64_t *covered; /* [tensors] elements of the pieces of all ranks; follows digest */
-    float *buffer;     /* of pieces with a form; NULL: there are none */
-    int rank;
-} save;
+static const tt_fault no_fault = {.rank = -1, .step = -1};
 
-static int64_t elements(const tt_tensor_row *row)
-{
-    return row->dims > 1 ? tt_mul(row->dim[0], row->dim[1]) : row->dim[0];
-}
+/* --- digests and snapshot ----------------------------------------------------------------------- */
 
-/* Digest and coverage of every tensor, over all ranks. Collective. */
-static tt_code add_pieces(const save *s, tt_err *err)
+enum { SOME = 1 << 16 }; /* elements that a thread copies and digests while they are in its cache */
+
+/* Elements [at, at + count) of a piece into `room`, which may be where they are, and their digest. */
+static tt_code take_some(const tt_piece *piece, int64_t at, int64_t count, float *room,
+                         uint64_t *digest, tt_err *err)
 {
-    tt_code rc = TT_OK;
-    for (int i = 0; i < s->state->tensors; i++) {
-        const tt_tensor_row *row = &s->state->tensor[i];
-        assert(row->dims == 1 || row->dims == 2);
-        for (int p = 0; p < row->pieces && rc == TT_OK; p++) {
-            const tt_piece *piece = &row->piece[p];
-            assert(piece->first >= 0 && piece->first + piece->count <= elements(row));
-            rc = tt_piece_digest(s->world, piece, s->buffer, &s->digest[i], err);
-            s->covered[i] += (uint64_t)piece->count;
+    if (piece->form.get != NULL) {
+        const tt_code rc = piece->form.get(piece->form.owner, piece->at + at, count, room, err);
+        if (rc != TT_OK) {
+            return rc;
         }
+    } else {
+        memcpy(room, piece->data + at, tt_bytes(count, sizeof *room));
     }
-    TT_TRY(tt_agree(s->world, rc, err));
-    TT_TRY(tt_sum_u64(s->world, s->digest, 2 * s->state->tensors, err));
-    for (int i = 0; i < s->state->tensors && rc == TT_OK; i++) {
-        const tt_tensor_row *row = &s->state->tensor[i];
-        if ((int64_t)s->covered[i] != elements(row)) {
-            rc = tt_fail(err, TT_EWORLD,
-                         "cannot save %s: the ranks hold %lld of %lld elements of %s", s->path,
-                         (long long)s->covered[i], (long long)elements(row), row->name);
-        }
-    }
-out:
-    return rc;
-}
-
-static tt_code put_digest(tt_h5 *file, const char *path, uint64_t digest, tt_err *err)
-{
-    char name[256];
-    if (snprintf(name, sizeof name, "digests/%s", path) >= (int)sizeof name) {
-        return tt_fail(err, TT_EWORLD, "cannot write %s to %s: name too long", path,
-                       tt_h5_name(file));
-    }
-    return tt_h5_put(file, name, TT_H5_U64, &digest, err);
-}
-
-static tt_code put_scalar(tt_h5 *file, const tt_scalar_row *row, tt_err *err)
-{
-    char name[256];
-    const void *value = row->i64 != NULL ? (const void *)row->i64 : row->f64;
-    if (snprintf(name, sizeof name, "state/%s", row->name) >= (int)sizeof name) {
-        return tt_fail(err, TT_EWORLD, "cannot write %s to %s: name too long", row->name,
-                       tt_h5_name(file));
-    }
-    tt_code rc = tt_h5_put(file, name, row->i64 != NULL ? TT_H5_I64 : TT_H5_F64, value, err);
-    return rc == TT_OK ? put_digest(file, name, tt_digest_scalar(value), err) : rc;
-}
-
-static tt_code put_text(tt_h5 *file, const char *path, const char *text, tt_err *err)
-{
-    if (text == NULL) {
-        return TT_OK;
-    }
-    tt_code rc = tt_h5_put_text(file, path, text, err);
-    return rc == TT_OK ? put_digest(file, path, tt_digest_text(text), err) : rc;
-}
-
-/* The digest of each group, from those of its tensors. */
-static tt_code put_group_digests(const save *s, tt_h5 *file, tt_err *err)
-{
-    const tt_state *state = s->state;
-    tt_code rc = TT_OK;
-    char name[256];
-    uint64_t *sum = tt_alloc(state->tensors, sizeof *sum, err);
-    bool *done = tt_alloc(state->tensors, sizeof *done, err);
-    if (sum == NULL || done == NULL) {
-        rc = err->code;
-        goto out;
-    }
-    for (int i = 0; i < state->tensors; i++) {
-        const char *first = state->tensor[i].name;
-        int count = 0;
-        if (done[i]) {
-            continue;
-        }
-        for (int k = i; k < state->tensors; k++) {
-            if (tt_same_group(state->tensor[k].name, first)) {
-                sum[count++] = s->digest[k];
-                done[k] = true;
-            }
-        }
-        const uint64_t digest = tt_digest_group(sum, count);
-        snprintf(name, sizeof name, TT_GROUP_DIGESTS "%.*s", (int)tt_group_length(first), first);
-        TT_TRY(tt_h5_put(file, name, TT_H5_U64, &digest, err));
-        TT_TRY(put_digest(file, name, tt_digest_scalar(&digest), err));
-    }
-out:
-    free(sum);
-    free(done);
-    return rc;
-}
-
-/* More than the file will come to: its contents, and what HDF5 adds for each dataset. */
-static int64_t most_bytes(const tt_state *state)
-{
-    const int64_t per_dataset = 4096;
-    int64_t bytes = 1 << 20;
-    for (int i = 0; i < state->tensors; i++) {
-        /* at most: its own dataset and digest, and those of a group of its own */
-        bytes += tt_mul(elements(&state->tensor[i]), sizeof(float)) + 4 * per_dataset;
-    }
-    bytes += state->scalars * 2 * per_dataset;
-    bytes += state->config != NULL ? tt_count(strlen(state->config)) : 0;
-    bytes += state->arithmetic != NULL ? tt_count(strlen(state->arithmetic)) : 0;
-    bytes += state->tokenizer != NULL ? tt_count(strlen(state->tokenizer)) : 0;
-    return bytes;
-}
-
-/* Everything but the elements, into a new HDF5 file. */
-static tt_code fill_file(const save *s, const char *scratch, tt_err *err)
-{
-    tt_code rc = TT_OK;
-    tt_err closing;
-    tt_h5 *file = NULL;
-    const tt_state *state = s->state;
-    TT_TRY(tt_h5_create(scratch, s->path, &file, err));
-    TT_TRY(tt_h5_put_format(file, TT_CKPT_FORMAT, err));
-    for (int i = 0; i < state->tensors; i++) {
-        const tt_tensor_row *row = &state->tensor[i];
-        TT_TRY(tt_h5_make_tensor(file, row->name, row->dims, row->dim, err));
-    }
-    for (int i = 0; i < state->scalars; i++) {
-        TT_TRY(put_scalar(file, &state->scalar[i], err));
-    }
-    TT_TRY(put_text(file, "config", state->config, err));
-    TT_TRY(put_text(file, "arithmetic", state->arithmetic, err));
-    TT_TRY(put_text(file, "tokenizer", state->tokenizer, err));
-    TT_TRY(put_group_digests(s, file, err));
-    for (int i = 0; i < state->tensors; i++) {
-        TT_TRY(put_digest(file, state->tensor[i].name, s->digest[i], err));
-    }
-    TT_TRY(tt_h5_close(&file, err));
-out:
-    tt_h5_close(&file, &closing); /* after a failure only: the first sentence stands */
-    return rc;
-}
-
-/* The .part without its elements. Rank 0 only. */
-static tt_code make_part(const save *s, tt_err *err)
-{
-    char scratch[TT_SCRATCH_ROOM];
-    int fd = -1;
-    tt_code rc = TT_OK;
-    TT_TRY(tt_part_scratch(most_bytes(s->state), s->path, &fd, scratch, err));
-    TT_TRY(fill_file(s, scratch, err));
-    TT_TRY(tt_part_copy(fd, s->part, s->path, err));
-out:
-    if (fd >= 0) {
-        close(fd);
-    }
-    return rc;
-}
-
-/* This rank's pieces into the open file. */
-static tt_code write_pieces(const save *s, tt_h5 *file, tt_err *err)
-{
-    tt_code rc = TT_OK;
-    for (int i = 0; i < s->state->tensors; i++) {
-        const tt_tensor_row *row = &s->state->tensor[i];
-        if (i == s->state->tensors / 2) {
-            tt_fault_strike(s->fault, "mid_save", s->rank, s->step);
-            if (tt_fault_due(s->fault, TT_FAULT_ENOSPC, s->rank, s->step)) {
-                return tt_fail(err, TT_EWORLD, "cannot write %s to %s: %s", row->name, s->path,
-                               strerror(ENOSPC));
-            }
-        }
-        for (int p = 0; p < row->pieces; p++) {
-            TT_TRY(tt_piece_write(s->world, file, row->name, &row->piece[p], s->buffer, err));
-        }
-    }
-out:
-    return rc;
-}
-
-/* Writes the elements and brings them to the disk. Collective. */
-static tt_code write_elements(const save *s, tt_err *err)
-{
-    tt_h5 *file = NULL;
-    tt_err closing;
-    tt_code rc = tt_h5_open_shared(s->world, s->part, s->path, &file, err);
-    if (rc != TT_OK) {
-        return rc;
-    }
-    rc = write_pieces(s, file, err);
-    tt_code closed = tt_h5_close(&file, &closing);
-    if (rc == TT_OK && closed != TT_OK) {
-        rc = tt_fail(err, closed, "%s", closing.text);
-    }
-    if (rc == TT_OK) {
-        /* Every rank: on a cluster each node has pages of its own to bring to the disk. */
-        rc = tt_part_sync(s->world, s->part, s->path, err);
-    }
-    return tt_agree(s->world, rc, err);
-}
-
-/* Finds the rows in the stored file; scalars and texts must match their digests. Local. */
-static tt_code find_rows(const save *s, tt_h5 *file, const tt_catalog *catalog, int *which,
-                         tt_err *err)
-{
-    int hint = 0;
-    for (int i = 0; i < s->state->tensors; i++) {
-        const tt_tensor_row *row = &s->state->tensor[i];
-        which[i] = tt_catalog_find(catalog, row->name, &hint);
-        const tt_entry *entry = which[i] >= 0 ? &catalog->entry[which[i]] : NULL;
-        if (entry == NULL || entry->kind != TT_H5_F32 || entry->dims != row->dims ||
-            entry->count != elements(row) || !entry->sealed || entry->digest != s->digest[i]) {
-            return tt_fail(err, TT_EWORLD, "cannot save %s: %s does not read back", s->path,
-                           row->name);
-        }
-    }
-    for (int i = 0; i < catalog->count; i++) {
-        const tt_entry *entry = &catalog->entry[i];
-        uint64_t sum = 0;
-        if (!tt_entry_is_tensor(entry)) {
-            tt_code rc = tt_digest_small(file, entry, &sum, err);
-            if (rc == TT_OK && (!entry->sealed || sum != entry->digest)) {
-                rc = tt_fail(err, TT_EWORLD, "cannot save %s: %s does not read back", s->path,
-                             entry->path);
-            }
-            if (rc != TT_OK) {
-                return rc;
-            }
-        }
-    }
+    *digest = tt_digest32(room, piece->first + at, count);
     return TT_OK;
 }
 
-/* Reads everything back. Collective. */
-static tt_code read_back(const save *s, tt_err *err)
+/* A piece into the snapshot, by all threads. */
+static tt_code take_piece(const tt_piece *piece, float *room, uint64_t *digest, tt_err *err)
 {
-    int count = s->state->tensors;
-    tt_h5 *file = NULL;
-    tt_catalog catalog = {0};
-    uint64_t *sum = tt_alloc(count, sizeof *sum, err);
-    int *which = tt_alloc(count, sizeof *which, err);
-    tt_err closing;
-    tt_code rc = sum == NULL || which == NULL ? err->code : TT_OK;
-    if (rc == TT_OK) {
-        rc = tt_h5_open(s->part, s->path, &file, err);
+    const int64_t parts = tt_ceil_div(piece->count, SOME);
+    uint64_t sum = 0;
+    tt_err first = {TT_OK, ""};
+#pragma omp parallel for schedule(static) reduction(+ : sum) if (parts > 1)
+    for (int64_t i = 0; i < parts; i++) {
+        const int64_t at = i * SOME, count = tt_min(SOME, piece->count - at);
+        uint64_t part = 0;
+        tt_err why = {TT_OK, ""};
+        if (take_some(piece, at, count, room + at, &part, &why) != TT_OK) {
+#pragma omp critical
+            tt_keep_first(&first, why.code, &why);
+        }
+        sum += part;
     }
-    if (rc == TT_OK) {
-        rc = tt_catalog_read(&catalog, file, err);
+    *digest += sum;
+    if (first.code != TT_OK) {
+        *err = first;
     }
-    if (rc == TT_OK) {
-        rc = find_rows(s, file, &catalog, which, err);
+    return first.code;
+}
+
+/* The digest of a piece where it is, by all threads. */
+static void digest_piece(const tt_piece *piece, uint64_t *digest)
+{
+    const int64_t parts = tt_ceil_div(piece->count, SOME);
+    uint64_t sum = 0;
+#pragma omp parallel for schedule(static) reduction(+ : sum) if (parts > 1)
+    for (int64_t i = 0; i < parts; i++) {
+        const int64_t at = i * SOME, count = tt_min(SOME, piece->count - at);
+        sum += tt_digest32(piece->data + at, piece->first + at, count);
     }
-    TT_TRY(tt_agree(s->world, rc, err));
-    TT_TRY(tt_digest_tensors(s->world, file, &catalog, which, count, sum, err));
-    for (int i = 0; i < count && rc == TT_OK; i++) {
-        if (sum[i] != s->digest[i]) {
-            rc = tt_fail(err, TT_EWORLD, "cannot save %s: %s reads back with other values", s->path,
-                         s->state->tensor[i].name);
+    *digest += sum;
+}
+
+/* Digests of this rank's pieces; with room for it, their snapshot. Local. */
+static tt_code take_pieces(tt_saving *s, tt_err *err)
+{
+    tt_code rc = TT_OK;
+    float *room = s->how.room;
+    for (int i = 0; i < s->state.tensors; i++) {
+        const tt_tensor_row *row = &s->state.tensor[i];
+        if (i == s->state.tensors / 2) {
+            tt_fault_strike(s->how.fault, "in_snapshot", s->rank, s->how.step);
+        }
+        assert(row->dims == 1 || row->dims == 2);
+        for (int p = 0; p < row->pieces; p++) {
+            const tt_piece *piece = &row->piece[p];
+            assert(piece->first >= 0 && piece->first + piece->count <= tt_row_elements(row));
+            tt_beat(s->world, NULL);
+            if (room != NULL) {
+                TT_TRY(take_piece(piece, room, &s->digest[i], err));
+                room += piece->count;
+            } else if (piece->form.get != NULL) {
+                TT_TRY(tt_piece_digest(s->world, piece, (void *)s->buffer, &s->digest[i], err));
+            } else {
+                digest_piece(piece, &s->digest[i]);
+            }
+            s->covered[i] += (uint64_t)piece->count;
         }
     }
 out:
-    tt_catalog_free(&catalog);
-    tt_h5_close(&file, &closing); /* opened for reading: nothing is lost */
-    free(which);
-    free(sum);
     return rc;
 }
 
-static tt_code commit(const save *s, tt_err *err)
+/* Digest and coverage of every tensor, over all ranks. Collective. */
+static tt_code add_pieces(tt_saving *s, tt_err *err)
 {
-    tt_fault_strike(s->fault, "before_rename", s->rank, s->step);
-    tt_code rc = s->rank == 0 ? tt_commit_file(s->part, s->path, err) : TT_OK;
-    rc = tt_agree(s->world, rc, err);
-    if (rc == TT_OK) {
-        tt_fault_strike(s->fault, "after_rename", s->rank, s->step);
+    tt_code rc = TT_OK;
+    TT_TRY(tt_agree(s->world, take_pieces(s, err), err));
+    TT_TRY(tt_sum_u64(s->world, s->digest, 2 * s->state.tensors, err));
+    for (int i = 0; i < s->state.tensors && rc == TT_OK; i++) {
+        const tt_tensor_row *row = &s->state.tensor[i];
+        if ((int64_t)s->covered[i] != tt_row_elements(row)) {
+            rc = tt_fail(err, TT_EWORLD,
+                         "cannot save %s: the ranks hold %lld of %lld elements of %s", s->path,
+                         (long long)s->covered[i], (long long)tt_row_elements(row), row->name);
+        }
+    }
+out:
+    return rc;
+}
+
+/* --- acts of a rank's own ------------------------------------------------------------------------ */
+
+static tt_code act(tt_saving *s, tt_err *err)
+{
+    const double start = tt_seconds();
+    tt_code rc = TT_OK;
+    if (s->act == TT_ACT_WRITE) {
+        rc = tt_elements_write(s, err);
+        s->times.write += tt_seconds() - start;
+    } else {
+        rc = tt_elements_look(s, err);
+        s->times.look += tt_seconds() - start;
     }
     return rc;
+}
+
+static void *act_behind(void *saving)
+{
+    tt_saving *s = saving;
+    s->own = act(s, &s->why);
+    s->busy = false;
+    return NULL;
+}
+
+/* Does the act now, or lets a thread begin it. Where no thread can be had it is done now: that takes
+ * the rank's time and nothing else. */
+static void start_act(tt_saving *s, tt_act what)
+{
+    s->act = what;
+    s->why = (tt_err){TT_OK, ""};
+    if (s->how.behind) {
+        s->busy = true;
+        s->threaded = true; /* before there is anybody to read it */
+        if (pthread_create(&s->thread, NULL, act_behind, s) == 0) {
+            return;
+        }
+        s->threaded = false;
+        s->busy = false;
+    }
+    s->own = act(s, &s->why);
+}
+
+/* Waits for the act, and is seen to wait while it moves. */
+static void end_act(tt_saving *s)
+{
+    const struct timespec nap = {0, 2000000};
+    int64_t seen = -1;
+    while (s->threaded && s->busy) {
+        const int64_t moved = s->moved;
+        if (moved != seen) {
+            tt_beat(s->world, NULL);
+        }
+        seen = moved;
+        nanosleep(&nap, NULL);
+    }
+    if (s->threaded) {
+        pthread_join(s->thread, NULL);
+        s->threaded = false;
+    }
+}
+
+void tt_saving_moved(tt_saving *s)
+{
+    if (s->threaded) {
+        s->moved++;
+    } else {
+        tt_beat(s->world, NULL);
+    }
+}
+
+/* --- what callers see ----------------------------------------------------------------------------- */
+
+static void free_saving(tt_saving **saving, bool failed)
+{
+    tt_saving *s = *saving;
+    if (s == NULL) {
+        return;
+    }
+    end_act(s);
+    if (failed && s->made && s->rank == 0) {
+        unlink(s->part);
+    }
+    free(s->path);
+    free(s->part);
+    free(s->digest);
+    free(s->place);
+    free(s->sum);
+    free(s->buffer);
+    free(s);
+    *saving = NULL;
+}
+
+/* Memory of a save. Local. */
+static tt_code new_saving(tt_saving **saving, tt_world *world, const char *path,
+                          const tt_state *state, const tt_save_how *how, tt_err *err)
+{
+    tt_saving *s = tt_alloc(1, sizeof *s, err);
+    *saving = s;
+    if (s == NULL) {
+        return err->code;
+    }
+    s->world = world;
+    s->rank = world != NULL ? world->rank : 0;
+    s->ranks = world != NULL ? world->size : 1;
+    s->state = *state;
+    s->how = *how;
+    if (s->how.fault == NULL) {
+        s->how.fault = &no_fault;
+    }
+    s->path = tt_strdup(path, err);
+    s->part = tt_part_path(path, err);
+    s->digest = tt_alloc(2 * (int64_t)state->tensors, sizeof *s->digest, err);
+    s->place = tt_alloc(state->tensors, sizeof *s->place, err);
+    s->sum = tt_alloc(state->tensors, sizeof *s->sum, err);
+    void *buffer = NULL;
+    if (posix_memalign(&buffer, TT_PAGE, TT_CKPT_CHUNK * sizeof(float) + 2 * TT_PAGE) != 0) {
+        return tt_fail(err, TT_EWORLD, "out of memory saving %s", path);
+    }
+    s->buffer = buffer;
+    if (s->path == NULL || s->part == NULL || s->digest == NULL || s->place == NULL ||
+        s->sum == NULL || s->buffer == NULL) {
+        return err->code;
+    }
+    s->covered = s->digest + state->tensors;
+    return TT_OK;
+}
+
+tt_code tt_saving_begin(tt_saving **saving, tt_world *world, const char *path,
+                        const tt_state *state, const tt_save_how *how, tt_err *err)
+{
+    tt_code rc = TT_OK;
+    const double start = tt_seconds();
+    assert(!how->behind || how->room != NULL);
+    *saving = NULL;
+    tt_beat(world, "saving a checkpoint");
+    TT_TRY(tt_agree(world, new_saving(saving, world, path, state, how, err), err));
+    tt_saving *s = *saving;
+    tt_fault_strike(s->how.fault, "before_save", s->rank, how->step);
+    TT_TRY(add_pieces(s, err));
+    s->times.begin = tt_seconds() - start;
+    s->made = true;
+    TT_TRY(tt_agree(world, s->rank == 0 ? tt_meta_make(s, err) : TT_OK, err));
+    TT_TRY(tt_sum_i64(world, s->place, state->tensors, err)); /* zeros but of rank 0 */
+    s->times.meta = tt_seconds() - start - s->times.begin;
+    tt_fault_strike(s->how.fault, "part_made", s->rank, how->step);
+    start_act(s, TT_ACT_WRITE);
+out:
+    if (rc != TT_OK) {
+        free_saving(saving, true);
+    }
+    return rc;
+}
+
+bool tt_saving_busy(const tt_saving *saving)
+{
+    return saving != NULL && saving->busy;
+}
+
+/* All ranks have written and looked. Collective. */
+static tt_code commit(tt_saving *s, tt_err *err)
+{
+    tt_code rc = TT_OK;
+    const double start = tt_seconds();
+    const bool looked = s->how.read_back;
+    if (looked) {
+        TT_TRY(tt_sum_u64(s->world, s->sum, s->state.tensors, err));
+    }
+    for (int i = 0; looked && i < s->state.tensors; i++) {
+        if (s->sum[i] != s->digest[i]) {
+            rc = tt_fail(err, TT_EWORLD, "cannot save %s: %s reads back with other values", s->path,
+                         s->state.tensor[i].name);
+            goto out;
+        }
+    }
+    rc = s->rank == 0 && looked ? tt_meta_check(s, err) : TT_OK;
+    tt_fault_strike(s->how.fault, "before_rename", s->rank, s->how.step);
+    if (s->rank == 0 && rc == TT_OK) {
+        rc = tt_commit_file(s->part, s->path, err);
+        s->made = rc != TT_OK;
+    }
+    TT_TRY(tt_agree(s->world, rc, err));
+    tt_fault_strike(s->how.fault, "after_rename", s->rank, s->how.step);
+    s->times.commit = tt_seconds() - start;
+    if (s->how.times != NULL) {
+        *s->how.times = s->times;
+    }
+out:
+    return rc;
+}
+
+tt_code tt_saving_next(tt_saving **saving, tt_err *err)
+{
+    tt_saving *s = *saving;
+    tt_code rc = TT_OK;
+    if (s == NULL) {
+        return TT_OK;
+    }
+    end_act(s);
+    if (s->own != TT_OK) {
+        *err = s->why;
+    }
+    TT_TRY(tt_agree(s->world, s->own, err));
+    if (s->act == TT_ACT_WRITE && s->how.read_back) {
+        start_act(s, TT_ACT_LOOK);
+        goto out;
+    }
+    TT_TRY(commit(s, err));
+    free_saving(saving, false);
+out:
+    if (rc != TT_OK) {
+        free_saving(saving, true);
+    }
+    return rc;
+}
+
+tt_code tt_saving_finish(tt_saving **saving, tt_err *err)
+{
+    tt_code rc = TT_OK;
+    while (*saving != NULL && rc == TT_OK) {
+        tt_beat((*saving)->world, "saving a checkpoint");
+        rc = tt_saving_next(saving, err);
+    }
+    return rc;
+}
+
+void tt_saving_drop(tt_saving **saving)
+{
+    free_saving(saving, true);
 }
 
 tt_code tt_ckpt_save(tt_world *world, const char *path, const tt_state *state,
                      const tt_fault *fault, int64_t step, tt_err *err)
 {
-    static const tt_fault none = {.rank = -1, .step = -1};
-    int rank = world != NULL ? world->rank : 0;
-    bool made = false;
-    tt_code rc = TT_OK;
-    save s = {.world = world, .state = state, .path = path, .step = step, .rank = rank};
-    s.fault = fault != NULL ? fault : &none;
-    tt_beat(world, "saving a checkpoint");
-    tt_fault_strike(s.fault, "before_save", rank, step);
-
-    char *part = tt_part_path(path, err);
-    s.part = part;
-    s.digest = tt_alloc(2 * (int64_t)state->tensors, sizeof *s.digest, err);
-    s.covered = s.digest != NULL ? s.digest + state->tensors : NULL;
-    rc = part == NULL || s.digest == NULL ? err->code : tt_piece_buffer(state, &s.buffer, err);
-    TT_TRY(tt_agree(world, rc, err));
-    TT_TRY(add_pieces(&s, err));
-    made = true;
-    rc = rank == 0 ? make_part(&s, err) : TT_OK;
-    TT_TRY(tt_agree(world, rc, err));
-    TT_TRY(write_elements(&s, err));
-    TT_TRY(read_back(&s, err));
-    TT_TRY(commit(&s, err));
-out:
-    if (rc != TT_OK && made && rank == 0) {
-        unlink(part);
-    }
-    free(s.buffer);
-    free(s.digest);
-    free(part);
-    return rc;
+    tt_saving *saving;
+    const tt_save_how how = {.read_back = true, .fault = fault, .step = step};
+    const tt_code rc = tt_saving_begin(&saving, world, path, state, &how, err);
+    return rc == TT_OK ? tt_saving_finish(&saving, err) : rc;
 }

@@ -119,10 +119,10 @@ out:
     return rc;
 }
 
-tt_code tt_ckpt_complete(const char *path, tt_err *err)
+tt_code tt_ckpt_complete(tt_world *world, const char *path, tt_err *err)
 {
     tt_h5 *file = NULL;
-    tt_catalog catalog = {0};
+    tt_catalog catalog = {.world = world};
     tt_err closing;
     tt_code rc = TT_OK;
     TT_TRY(tt_h5_open(path, path, &file, err));
@@ -137,13 +137,13 @@ out:
 
 /* A file that cannot be opened says nothing about its contents: passing it over could silently
  * throw away work. One that is gone, or is no regular file, is left to tt_ckpt_complete. */
-static tt_code check_access(const char *path, tt_err *err)
+tt_code tt_ckpt_access(const char *path, tt_err *err)
 {
     struct stat info;
     int fd = -1;
     int failed = stat(path, &info) != 0 ? errno : 0;
     if (failed == 0 && S_ISREG(info.st_mode)) {
-        fd = open(path, O_RDONLY | O_CLOEXEC);
+        fd = tt_open(path, O_RDONLY);
         failed = fd < 0 ? errno : 0;
     }
     if (fd >= 0) {
@@ -154,8 +154,7 @@ static tt_code check_access(const char *path, tt_err *err)
                : tt_fail(err, TT_EWORLD, "cannot open checkpoint %s: %s", path, strerror(failed));
 }
 
-/* The step that `path` is named for. */
-static tt_code step_of(const char *path, int64_t *step, tt_err *err)
+tt_code tt_ckpt_step(const char *path, int64_t *step, tt_err *err)
 {
     const char *slash = strrchr(path, '/');
     return parse_step(slash != NULL ? slash + 1 : path, step)
@@ -163,8 +162,8 @@ static tt_code step_of(const char *path, int64_t *step, tt_err *err)
                : tt_fail(err, TT_EUSER, "%s is not named step-<digits>.h5: it has no step", path);
 }
 
-tt_code tt_ckpt_latest(const char *dir, const char *before, char **path, tt_text *skipped,
-                       tt_err *err)
+tt_code tt_ckpt_latest(tt_world *world, const char *dir, const char *before, char **path,
+                       tt_text *skipped, tt_err *err)
 {
     listing steps = {0};
     int64_t limit = 0;
@@ -172,15 +171,15 @@ tt_code tt_ckpt_latest(const char *dir, const char *before, char **path, tt_text
     tt_code rc = TT_OK;
     *path = NULL;
     if (before != NULL) {
-        TT_TRY(step_of(before, &limit, err));
+        TT_TRY(tt_ckpt_step(before, &limit, err));
     }
     TT_TRY(list_folder(dir, &steps, NULL, err));
     for (int i = 0; i < steps.count && *path == NULL; i++) {
         if (before != NULL && steps.item[i].step >= limit) {
             continue;
         }
-        TT_TRY(check_access(steps.item[i].path, err));
-        if (tt_ckpt_complete(steps.item[i].path, &why) == TT_OK) {
+        TT_TRY(tt_ckpt_access(steps.item[i].path, err));
+        if (tt_ckpt_complete(world, steps.item[i].path, &why) == TT_OK) {
             *path = steps.item[i].path;
             steps.item[i].path = NULL; /* now the caller's */
         } else if (skipped != NULL) {
@@ -204,22 +203,54 @@ static tt_code delete_file(const char *path, tt_err *err)
                : tt_fail(err, TT_EWORLD, "cannot delete %s: %s", path, strerror(errno));
 }
 
+tt_code tt_ckpt_beyond(const char *dir, int64_t step, int64_t **steps, int *count, tt_err *err)
+{
+    listing all = {0};
+    tt_code rc = TT_OK;
+    *steps = NULL;
+    *count = 0;
+    TT_TRY(list_folder(dir, &all, NULL, err));
+    while (*count < all.count && all.item[*count].step > step) { /* newest first */
+        ++*count;
+    }
+    if (*count > 0) {
+        *steps = tt_alloc(*count, sizeof **steps, err);
+        rc = *steps != NULL ? TT_OK : err->code;
+    }
+    for (int i = 0; i < *count && rc == TT_OK; i++) {
+        (*steps)[i] = all.item[i].step;
+    }
+out:
+    listing_free(&all);
+    return rc;
+}
+
+static bool counts(tt_world *world, const tt_prune *how, int64_t step, const char *path)
+{
+    tt_err why;
+    bool good = step <= how->newest;
+    for (int i = 0; i < how->doubts; i++) {
+        good = good && step != how->doubtful[i];
+    }
+    return good && tt_ckpt_complete(world, path, &why) == TT_OK;
+}
+
 /* Rank 0's work. */
-static tt_code prune(const char *dir, int64_t keep, tt_err *err)
+static tt_code prune(tt_world *world, const char *dir, const tt_prune *how, tt_err *err)
 {
     listing steps = {0}, leftovers = {0};
-    tt_err why;
     int64_t whole = 0;
     tt_code rc = TT_OK;
     TT_TRY(list_folder(dir, &steps, &leftovers, err));
     for (int i = 0; i < leftovers.count; i++) {
         TT_TRY(delete_file(leftovers.item[i].path, err));
     }
-    for (int i = 0; i < steps.count && keep > 0; i++) {
-        if (whole >= keep) {
+    for (int i = 0; i < steps.count && how->keep > 0; i++) {
+        const int64_t step = steps.item[i].step;
+        if (whole < how->keep) {
+            whole += counts(world, how, step, steps.item[i].path);
+        } else if (how->every == 0 || step % how->every != 0) {
             TT_TRY(delete_file(steps.item[i].path, err));
-        } else if (tt_ckpt_complete(steps.item[i].path, &why) == TT_OK) {
-            whole++;
         }
     }
 out:
@@ -228,8 +259,8 @@ out:
     return rc;
 }
 
-tt_code tt_ckpt_prune(tt_world *world, const char *dir, int64_t keep, tt_err *err)
+tt_code tt_ckpt_prune(tt_world *world, const char *dir, const tt_prune *how, tt_err *err)
 {
     bool mine = world == NULL || world->rank == 0;
-    return tt_agree(world, mine ? prune(dir, keep, err) : TT_OK, err);
+    return tt_agree(world, mine ? prune(world, dir, how, err) : TT_OK, err);
 }

@@ -7,7 +7,8 @@
 
 static const char usage[] =
     "usage: tutti bench peak|gemm|attention|step|exact|recompute|allreduce|optimizer_file\n"
-    "                   [key=value ...] [--repeat N] [--shape MxNxK] [--from SIZE] [--to SIZE]\n"
+    "                   |checkpoint [key=value ...] [--repeat N] [--shape MxNxK] [--from SIZE] "
+    "[--to SIZE]\n"
     "                   [--json]\n\n"
     "peak       FLOP/s of the units, FMA and BF16's, and the speed of memory\n"
     "gemm       every matmul shape of the model and eight others, or the one of --shape, in three\n"
@@ -27,7 +28,10 @@ static const char usage[] =
     "all\n"
     "           ranks at once (under mpirun)\n"
     "optimizer_file  the update with memory.optimizer_file and without, beside the speed of the "
-    "disk\n\n"
+    "disk\n"
+    "checkpoint  a save beside the speed of the disk that TMPDIR names, and what one takes from "
+    "training\n"
+    "           (also under mpirun)\n\n"
     "Shapes come from the configuration keys (default: GPT-2 124M, vocabulary 50304, context "
     "1024,\n"
     "micro 4); threads from run.threads, else one and all. Medians of N runs (default 7); the\n"
@@ -51,7 +55,8 @@ static const tt_bench_row rows[] = {
     {"peak", tt_bench_peak, false},           {"gemm", tt_bench_gemm, false},
     {"attention", tt_bench_attention, false}, {"step", tt_bench_step, true},
     {"exact", tt_bench_exact, true},          {"recompute", tt_bench_recompute, true},
-    {"allreduce", tt_bench_allreduce, false}, {"optimizer_file", tt_bench_optimizer_file, true}};
+    {"allreduce", tt_bench_allreduce, false}, {"optimizer_file", tt_bench_optimizer_file, true},
+    {"checkpoint", tt_bench_checkpoint, true}};
 enum { ROWS = sizeof rows / sizeof rows[0] };
 
 /* GPT-2 124M unless the arguments say otherwise. */
@@ -100,8 +105,8 @@ int tt_cmd_bench(int argc, char **argv)
     if (rc == TT_OK && !row) {
         rc = tt_fail(
             &err, TT_EUSER,
-            "tutti bench measures peak, gemm, attention, step, exact, recompute, allreduce or "
-            "optimizer_file, not '%s'",
+            "tutti bench measures peak, gemm, attention, step, exact, recompute, allreduce, "
+            "optimizer_file or checkpoint, not '%s'",
             argc > 1 ? argv[1] : "");
     }
     if (rc == TT_OK && bench.shape && row->run != tt_bench_gemm) {

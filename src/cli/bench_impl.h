@@ -41,6 +41,7 @@ tt_code tt_bench_exact(tt_bench *bench, tt_err *err);
 tt_code tt_bench_recompute(tt_bench *bench, tt_err *err);
 tt_code tt_bench_allreduce(tt_bench *bench, tt_err *err);
 tt_code tt_bench_optimizer_file(tt_bench *bench, tt_err *err);
+tt_code tt_bench_checkpoint(tt_bench *bench, tt_err *err);
 
 /* A folder of rank 0's with a token file, named in every rank's configuration as data.train, and for
  * run.dir. Open is collective; close, on a zeroed one too, takes away what rank 0 made: once all have

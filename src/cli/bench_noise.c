@@ -42,6 +42,12 @@ void tt_noise_close(tt_noise *noise)
         unlink(noise->tokens);
     }
     if (noise->run) {
+        tt_err lost;
+        char *lock = tt_join(noise->run, "lock", &lost);
+        if (lock) {
+            unlink(lock); /* of the trainer, closed or, where its files are open, unharmed */
+        }
+        free(lock);
         rmdir(noise->run);
     }
     if (noise->folder) {

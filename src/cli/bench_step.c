@@ -42,7 +42,7 @@ static tt_code measure(tt_trainer *t, int64_t n, tt_step_rounds *r, tt_times *ti
                        tt_step_cost *cost, tt_err *err)
 {
     tt_code rc = TT_OK;
-    const tt_request request = {false, TT_OK, {TT_OK, ""}};
+    const tt_request request = {.code = TT_OK};
     const tt_ops *untimed = t->ctx.ops, *untimed_wide = t->wide_ctx.ops;
     tt_ops timed, timed_wide;
     tt_record record = {0};
@@ -87,7 +87,7 @@ out:
 
 tt_code tt_bench_one_step(tt_trainer *t, double *ms, tt_err *err)
 {
-    const tt_request request = {false, TT_OK, {TT_OK, ""}};
+    const tt_request request = {.code = TT_OK};
     tt_record record = {0};
     tt_code rc = tt_step(t, &request, &record, err);
     *ms = record.step_ms;

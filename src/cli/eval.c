@@ -65,7 +65,7 @@ static tt_code evaluate(tt_world *world, int argc, char **argv, const char *data
     if (gives(argc - 2, argv + 2, "run.eval_sequences")) {
         count = tt_min(count, config->run.eval_sequences);
     }
-    TT_TRY(tt_evaluate(world, infer.model, &sampler, &batch, count, NULL, &loss, err));
+    TT_TRY(tt_evaluate(world, infer.model, &sampler, &batch, count, NULL, NULL, &loss, err));
     const double mean = tt_loss_mean(&loss);
     if (!isfinite(mean)) {
         rc = tt_fail(err, TT_EWORLD,

@@ -21,7 +21,8 @@ static const tt_command commands[] = {
     {"generate", tt_cmd_generate, "CHECKPOINT --prompt TEXT [--tokens N]: sample text"},
     {"checkpoint", tt_cmd_checkpoint, "info|verify FILE.h5 | diff A.h5 B.h5"},
     {"bench", tt_cmd_bench,
-     "peak|gemm|attention|step|exact|recompute|allreduce|optimizer_file [key=value ...]"},
+     "peak|gemm|attention|step|exact|recompute|allreduce|optimizer_file|checkpoint [key=value "
+     "...]"},
     {"formats", tt_cmd_formats, "[NUMBER ...]: the number formats, and what becomes of numbers"},
     {"options", tt_cmd_options, "[--markdown]: every configuration key"},
     {"version", tt_cmd_version, "build, ISA, MPI, HDF5, BLAS"},
@@ -38,7 +39,7 @@ static void usage(FILE *out)
         fprintf(out, "  %-11s %s\n", commands[i].name, commands[i].help);
     }
     fprintf(out, "\nEvery command takes --help. Exit codes: 0 done; 1 the world failed; 2 wrong "
-                 "input; 75 stopped by\na signal after saving.\n");
+                 "input; 75 stopped by\na signal or run.max_seconds, after saving.\n");
 }
 
 int main(int argc, char **argv)

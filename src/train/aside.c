@@ -16,7 +16,8 @@ static bool of_a_run(const char *name)
     size_t n = strlen(name);
     bool checkpoint = strncmp(name, "step-", 5) == 0 && n > 3 && strcmp(name + n - 3, ".h5") == 0;
     return checkpoint || strcmp(name, "metrics.jsonl") == 0 || strcmp(name, "data.jsonl") == 0 ||
-           strcmp(name, "digests.jsonl") == 0 || strcmp(name, "numerics.jsonl") == 0;
+           strcmp(name, "digests.jsonl") == 0 || strcmp(name, "numerics.jsonl") == 0 ||
+           strcmp(name, "nonfinite.jsonl") == 0;
 }
 
 /* A folder below dir that was not there before: "earlier-<time>", or that with a number when two

@@ -3,6 +3,7 @@
 
 #include "tutti/base/narrow.h"
 #include "tutti/dist/watch.h"
+#include "tutti/train/trainer.h"
 
 tt_code tt_evaluate_open(tt_tokens **tokens, const char *path, tt_err *err)
 {
@@ -28,8 +29,30 @@ static void beat(void *world)
     tt_beat(world, NULL);
 }
 
+/* What is added up over ranks when the passes are done. */
+typedef struct outcome {
+    tt_loss loss;
+    tt_halted halted;
+} outcome;
+enum { LOSS_WORDS = sizeof(tt_loss) / sizeof(int64_t) };
+_Static_assert(sizeof(outcome) == (LOSS_WORDS + TT_HALTED_WORDS) * sizeof(int64_t), "no gaps");
+
+/* Before a pass: is it, and all that would follow, not to be made? The first always is, idle where the
+ * rank leaves: weights may be on their way, and others wait until this rank has its share of them. In
+ * ZeRO 3 they are in every pass, so that all ranks end together. Collective there. */
+static tt_code ends(tt_tutti *tutti, tt_halt *halt, bool first, bool *left, bool *over, tt_err *err)
+{
+    tt_code rc = TT_OK;
+    *left = *left || (halt != NULL && tt_halt_asked(halt, false));
+    if (!first && halt != NULL && tutti != NULL && tutti->trainer->print.rotates) {
+        rc = tt_halt_together(halt, left, err);
+    }
+    *over = *left && !first;
+    return rc;
+}
+
 tt_code tt_evaluate(tt_world *world, tt_model *model, tt_sampler *sampler, tt_batch *batch,
-                    int64_t count, tt_tutti *tutti, tt_loss *loss, tt_err *err)
+                    int64_t count, tt_tutti *tutti, tt_halt *halt, tt_loss *loss, tt_err *err)
 {
     tt_code rc = TT_OK, own = TT_OK;
     const int64_t ranks = world ? world->size : 1, rank = world ? world->rank : 0;
@@ -37,18 +60,27 @@ tt_code tt_evaluate(tt_world *world, tt_model *model, tt_sampler *sampler, tt_ba
     const tt_hooks beats = {.between = beat, .user = world};
     const tt_hooks *hooks = tutti != NULL ? &tutti->hooks : &beats;
     tt_err wire = {TT_OK, ""};
-    *loss = (tt_loss){.count = 0};
+    outcome out = {.loss = {.count = 0}};
+    bool left = false, over = false;
     tt_beat(world, "evaluating");
+    if (halt != NULL) {
+        tt_halt_begin(halt);
+    }
     for (int64_t first = 0; first < batches; first += ranks) { /* the same passes on all ranks */
+        TT_TRY(ends(tutti, halt, first == 0, &left, &over, err));
+        if (over) {
+            break;
+        }
         const int64_t j = first + rank;
-        if (own == TT_OK && j < batches) {
+        const bool computes = j < batches && !left;
+        if (own == TT_OK && computes) {
             own = tt_batch_fill_range(batch, sampler, j * B, count, err);
         }
         if (tutti != NULL) {
             tt_tutti_begin(tutti, TT_PASS_FORWARD, false);
         }
-        if (own == TT_OK && j < batches) {
-            tt_model_eval(model, batch->token, batch->target, B, batch->T, loss, hooks);
+        if (own == TT_OK && computes) {
+            tt_model_eval(model, batch->token, batch->target, B, batch->T, &out.loss, hooks);
         } else if (tutti != NULL) {
             tt_tutti_idle(tutti);
         }
@@ -61,8 +93,13 @@ tt_code tt_evaluate(tt_world *world, tt_model *model, tt_sampler *sampler, tt_ba
         }
     }
     TT_TRY(tt_agree(world, own, err));
-    tt_exact_carry(&loss->sum);
-    TT_TRY(tt_sum_i64(world, (int64_t *)loss, (int)(sizeof *loss / sizeof(int64_t)), err));
+    tt_exact_carry(&out.loss.sum);
+    out.halted = halt != NULL ? tt_halt_mine(halt, left) : (tt_halted){.left = 0};
+    TT_TRY(tt_sum_i64(world, (int64_t *)&out, LOSS_WORDS + TT_HALTED_WORDS, err));
+    *loss = out.loss;
+    if (halt != NULL) {
+        halt->all = out.halted;
+    }
 out:
     return rc;
 }

@@ -33,6 +33,7 @@ tt_code tt_work_make(tt_work *work, const tt_blueprint *print, const tt_price *p
         .weight = (double)print->act_bytes + 4 * (double)params->wide / fmax(N, 1),
         .agreements = 2, /* the sums before the update, the maxima of the record */
         .agreed = (TT_STEP_SUMS + TT_STEP_MAXIMA + print->fp8.sites) * sizeof(double) / 2.0,
+        .met = sizeof(int64_t),
     };
     work->forward = tt_alloc(2 * (int64_t)work->stages, sizeof *work->forward, err);
     if (work->forward == NULL) {
@@ -162,9 +163,11 @@ tt_forecast tt_forecast_make(const tt_work *work, const tt_network *network, int
     const double backward = sum_of(work->backward, work->stages);
     const bool every = work->zero >= 3; /* pass gathers */
     const double reductions = work->often ? K : 1;
+    const double meetings = work->often || every ? K - 1 : 0; /* does a rank leave? */
     tt_forecast f = {.accumulate = accumulate,
                      .compute = K * (forward + backward) + work->update,
-                     .agree = work->agreements * tt_network_allreduce(network, work->agreed, NULL)};
+                     .agree = work->agreements * tt_network_allreduce(network, work->agreed, NULL) +
+                              meetings * tt_network_allreduce(network, work->met, NULL)};
     for (int i = 0; i < work->buckets->count; i++) {
         const tt_bucket *bucket = &work->buckets->bucket[i];
         f.reduce += reductions * reduction(work, network, bucket);

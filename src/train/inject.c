@@ -12,6 +12,8 @@ void tt_inject_start(tt_trainer *t, int64_t number, tt_mistakes *mistakes)
     const int rank = t->world->rank;
     t->tutti.poison_nan = tt_fault_due(fault, TT_FAULT_NAN_GRAD, rank, number);
     t->tutti.poison_inf = tt_fault_due(fault, TT_FAULT_INF_GRAD, rank, number);
+    t->tutti.poison_huge = tt_fault_due(fault, TT_FAULT_HUGE_GRAD, rank, number);
+    t->tutti.poison_forward = tt_fault_due(fault, TT_FAULT_NAN_FORWARD, rank, number);
     t->tutti.flip = tt_fault_due(fault, TT_FAULT_FLIP_GRAD, rank, number);
     *mistakes =
         (tt_mistakes){.bad_norm = tt_fault_due(fault, TT_FAULT_BAD_NORM, rank, number),
@@ -22,6 +24,7 @@ void tt_inject_start(tt_trainer *t, int64_t number, tt_mistakes *mistakes)
 
 void tt_inject_update(const tt_trainer *t)
 {
+    tt_fault_strike(&t->fault, "in_update", t->world->rank, t->progress.step);
     const bool due =
         tt_fault_due(&t->fault, TT_FAULT_OPTIMIZER_FILE, t->world->rank, t->progress.step);
     if (due && t->optimizer.chunks != NULL) {
@@ -65,16 +68,39 @@ static void flip(const tt_grad *g)
 
 void tt_inject_spoil(tt_tutti *u)
 {
-    const tt_grad *g = &u->trainer->gradient; /* the first element is held first */
+    const tt_trainer *t = u->trainer;
+    const tt_grad *g = &t->gradient; /* the first element is held first */
+    tt_fault_strike(&t->fault, "in_reduce", t->world->rank, t->progress.step + 1);
     if ((u->poison_nan || u->poison_inf) && g->fixed != NULL) {
         g->lost[0]++;
     } else if (u->poison_nan || u->poison_inf) {
         g->sum[0] = u->poison_nan ? NAN : INFINITY;
     }
+    if (u->poison_huge && g->sum != NULL) {
+        g->sum[0] = 3e38f;
+    }
     if (u->flip) {
         flip(g);
     }
-    u->poison_nan = u->poison_inf = u->flip = false;
+    u->poison_nan = u->poison_inf = u->poison_huge = u->flip = false;
+}
+
+void tt_inject_wrote(tt_tutti *u, const tt_wrote *wrote)
+{
+    const tt_trainer *t = u->trainer;
+    const bool here = wrote->kind == TT_WROTE_ACTIVATION && wrote->layer == TT_ROW_ATTENTION &&
+                      wrote->stage == 1 && t->suspect.micro == t->print.split.accumulate / 2;
+    if (!u->poison_forward || !here) {
+        return;
+    }
+    const int64_t middle = wrote->rows / 2 * wrote->columns;
+    if (tt_formats[wrote->format].bytes == sizeof(float)) {
+        ((float *)wrote->act)[middle] = NAN;
+    } else {
+        const uint32_t code = tt_format_code(wrote->format, NAN);
+        ((uint16_t *)wrote->act)[middle] = (uint16_t)code;
+    }
+    u->poison_forward = false;
 }
 
 float tt_inject_scale(const tt_batch *batch, const tt_mistakes *mistakes)

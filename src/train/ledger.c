@@ -211,6 +211,11 @@ static void memory_text(const tt_ledger *ledger, tt_text *out)
     weights_text(ledger, out);
     gradients_text(ledger, out);
     optimizer_text(ledger, out);
+    if (p->plan.bytes[TT_MEM_SNAPSHOT] > 0) {
+        row_text(ledger, out, "  snapshot", component(p, TT_MEM_SNAPSHOT),
+                 "%lld x 12 bytes (master 4, m 4, v 4), while a checkpoint is written",
+                 (long long)p->cut.elements);
+    }
     const tt_recompute *again = &p->recompute;
     char blocks[96] = "";
     if (again->blocks > 0) {

@@ -1,6 +1,7 @@
 /* memory.c: the plan's memory and the system's. See memory.h. */
 #include "tutti/train/memory.h"
 
+#include <math.h>
 #include <stdint.h>
 
 #include "tutti/base/file.h"
@@ -128,7 +129,9 @@ tt_code tt_memory_measure(tt_memory *memory, const tt_trainer *t, tt_err *err)
         arenas += resident;
     }
     const double resident = (double)tt_rss() - others, peak = (double)tt_rss_peak() - others;
-    memory->peak = resident > peak ? resident : peak; /* counted apart, and rounded */
+    /* What a process has of pages it shares depends on who else maps them now: the highest of all that
+     * was seen. */
+    memory->peak = fmax(fmax(resident, peak), memory->began);
     memory->libraries =
         (tt_measured){(double)plan->libraries, resident > arenas ? resident - arenas : 0};
     memory->total = (tt_measured){(double)(plan->total + plan->libraries), resident};

@@ -1,34 +1,34 @@
-/* metrics.c: metrics.jsonl, data.jsonl, digests.jsonl, numerics.jsonl and the lines for people. See
- * metrics.h.
+/* metrics.c: metrics.jsonl, data.jsonl, digests.jsonl, numerics.jsonl, nonfinite.jsonl and the lines for
+ * people. See metrics.h.
  *
  * Reads records; writes files and stderr; next: scripts/plot_loss.sh. */
 #include "tutti/train/metrics.h"
 
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "tutti/base/clock.h"
 #include "tutti/base/file.h"
 #include "tutti/base/narrow.h"
 #include "tutti/base/text.h"
 #include "tutti/train/arithmetic.h"
+#include "tutti/train/state.h"
 #include "tutti/version.h"
 
 #include "train/train_impl.h"
 
 static const size_t METRICS_LIMIT = (size_t)1 << 31; /* a file larger than this is not a run's */
 
-/* The whole text in one write, so that a killed run leaves whole lines. */
+/* The whole text in one write, so that a killed run leaves whole lines; and by the system's own call, as
+ * the library would keep what a full disk has refused, and try again when the file is closed. */
 static tt_code write_line(FILE *file, const tt_text *line, const char *name, tt_err *err)
 {
-    if (line->failed) {
-        return tt_fail(err, TT_EWORLD, "out of memory for a line of %s", name);
-    }
-    return fwrite(line->data, 1, line->length, file) == line->length && fflush(file) == 0
-               ? TT_OK
-               : tt_fail(err, TT_EWORLD, "cannot write to %s: %s", name, strerror(errno));
+    return line->failed ? tt_fail(err, TT_EWORLD, "out of memory for a line of %s", name)
+                        : tt_append(fileno(file), line->data, line->length, name, err);
 }
 
 /* The same, and frees the line. */
@@ -46,9 +46,17 @@ static int64_t step_of(const char *line)
     return strncmp(line, key, sizeof key - 1) == 0 ? strtoll(line + sizeof key - 1, NULL, 10) : 0;
 }
 
+/* Is it the evaluation after step `last`? */
+static bool is_valid(const char *line, size_t length, int64_t last)
+{
+    static const char key[] = "\"valid_loss\": ";
+    return step_of(line) == last && memmem(line, length, key, sizeof key - 1) != NULL;
+}
+
 /* Drops lines of later steps than `last`, a half line at the end, and lines that hold a NUL byte,
- * as a power cut leaves them where the disk had not yet got what was written. */
-static tt_code cut_back(const char *path, int64_t last, tt_err *err)
+ * as a power cut leaves them where the disk had not yet got what was written. *valid out (NULL: not
+ * wanted): the evaluation after that step is among the others. */
+static tt_code cut_back(const char *path, int64_t last, bool *valid, tt_err *err)
 {
     tt_code rc = TT_OK;
     tt_text all = {0}, kept = {0};
@@ -62,6 +70,9 @@ static tt_code cut_back(const char *path, int64_t last, tt_err *err)
         const size_t length = (size_t)(end + 1 - at);
         if (!memchr(at, '\0', length) && step_of(at) <= last) {
             tt_text_add_bytes(&kept, at, length);
+            if (valid != NULL) {
+                *valid = *valid || is_valid(at, length, last);
+            }
         }
     }
     if (kept.failed) {
@@ -80,7 +91,7 @@ out:
 /* Cuts the file back also when this run adds nothing to it (*file stays NULL unless `wanted`): its
  * lines of steps that are made again would be another run's. */
 static tt_code open_lines(FILE **file, bool wanted, const char *dir, const char *name, int64_t last,
-                          tt_err *err)
+                          bool *valid, tt_err *err)
 {
     tt_code rc = TT_OK;
     char *path = tt_join(dir, name, err);
@@ -88,7 +99,7 @@ static tt_code open_lines(FILE **file, bool wanted, const char *dir, const char 
         rc = err->code;
         goto out;
     }
-    TT_TRY(cut_back(path, last, err));
+    TT_TRY(cut_back(path, last, valid, err));
     if (!wanted) {
         goto out;
     }
@@ -184,12 +195,13 @@ tt_code tt_metrics_open(tt_metrics *metrics, const tt_trainer *t, tt_err *err)
     greet(metrics, t);
     const char *dir = config->run.dir;
     const int64_t last = t->progress.step;
-    TT_TRY(open_lines(&metrics->file, true, dir, "metrics.jsonl", last, err));
-    TT_TRY(open_lines(&metrics->trace, config->run.trace_data, dir, "data.jsonl", last, err));
+    TT_TRY(open_lines(&metrics->file, true, dir, "metrics.jsonl", last, &metrics->evaluated, err));
+    TT_TRY(open_lines(&metrics->trace, config->run.trace_data, dir, "data.jsonl", last, NULL, err));
     TT_TRY(open_lines(&metrics->digests, config->run.digest_every > 0, dir, "digests.jsonl", last,
-                      err));
+                      NULL, err));
     TT_TRY(open_lines(&metrics->numerics, config->run.numerics_every > 0, dir, "numerics.jsonl",
-                      last, err));
+                      last, NULL, err));
+    TT_TRY(open_lines(&metrics->nonfinite, false, dir, "nonfinite.jsonl", last, NULL, err));
     tt_text line = {0};
     run_line(t, &line);
     TT_TRY(put(metrics->file, &line, "metrics.jsonl", err));
@@ -255,6 +267,22 @@ static void add_number(tt_text *line, const char *key, double value)
     tt_text_add(line, ", ");
 }
 
+/* Of a step that is not finite; the file is there from the first one on. */
+static tt_code put_blame(tt_metrics *metrics, const tt_trainer *t, const tt_record *r, tt_err *err)
+{
+    tt_code rc = TT_OK;
+    static const char name[] = "nonfinite.jsonl";
+    tt_text line = {0};
+    if (metrics->nonfinite == NULL) {
+        TT_TRY(open_lines(&metrics->nonfinite, true, t->print.config.run.dir, name, r->step - 1,
+                          NULL, err));
+    }
+    tt_blame_line(t, r, &line);
+    rc = put(metrics->nonfinite, &line, name, err);
+out:
+    return rc;
+}
+
 tt_code tt_metrics_step(tt_metrics *metrics, const tt_trainer *t, const tt_record *r,
                         tt_digests *digests, tt_err *err)
 {
@@ -303,6 +331,9 @@ tt_code tt_metrics_step(tt_metrics *metrics, const tt_trainer *t, const tt_recor
         tt_text_add(&line, "}\n");
         TT_TRY(put(metrics->numerics, &line, "numerics.jsonl", err));
     }
+    if (r->blame.bad) {
+        TT_TRY(put_blame(metrics, t, r, err));
+    }
     show(metrics, t, r);
 out:
     return rc;
@@ -326,6 +357,35 @@ out:
     return rc;
 }
 
+tt_code tt_metrics_saved(tt_metrics *metrics, const tt_trainer *t, const tt_saved *saved,
+                         tt_err *err)
+{
+    tt_code rc = TT_OK;
+    tt_text line = {0};
+    char name[TT_STEP_NAME];
+    char *path = NULL;
+    struct stat info;
+    if (!metrics->file) {
+        goto out;
+    }
+    tt_state_name(saved->step, name);
+    path = tt_join(t->print.config.run.dir, name, err);
+    if (!path) {
+        rc = err->code;
+        goto out;
+    }
+    const double bytes = stat(path, &info) == 0 ? (double)info.st_size : 0;
+    tt_text_add(&line,
+                "{\"step\": %lld, \"saved\": \"%s\", \"save_s\": %.4f, \"held_up_s\": %.4f, "
+                "\"save_mb_per_s\": %.1f}\n",
+                (long long)saved->step, name, saved->seconds, saved->held,
+                1e-6 * bytes / fmax(saved->seconds, 1e-9));
+    TT_TRY(put(metrics->file, &line, "metrics.jsonl", err));
+out:
+    free(path);
+    return rc;
+}
+
 tt_code tt_metrics_memory(tt_metrics *metrics, const tt_memory *memory, tt_err *err)
 {
     if (!metrics->file) {
@@ -345,8 +405,8 @@ tt_code tt_metrics_trace(tt_metrics *metrics, const tt_trainer *t, tt_err *err)
         goto out;
     }
     tt_text line = {0};
-    const int64_t S = t->print.split.sequences, first = t->progress.step * S;
-    tt_text_add(&line, "{\"step\": %lld, \"samples\": [", (long long)t->progress.step + 1);
+    const int64_t S = t->print.split.sequences, first = (t->progress.step - 1) * S;
+    tt_text_add(&line, "{\"step\": %lld, \"samples\": [", (long long)t->progress.step);
     for (int64_t i = 0; i < S; i++) {
         tt_text_add(&line, "%s%lld", i == 0 ? "" : ", ", (long long)(first + i));
     }
@@ -363,7 +423,8 @@ out:
 
 void tt_metrics_close(tt_metrics *metrics)
 {
-    FILE **files[] = {&metrics->file, &metrics->trace, &metrics->digests, &metrics->numerics};
+    FILE **files[] = {&metrics->file, &metrics->trace, &metrics->digests, &metrics->numerics,
+                      &metrics->nonfinite};
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
         if (*files[i] != NULL) {
             fclose(*files[i]);

@@ -13,12 +13,13 @@
 #include "tutti/optim/scaler.h"
 #include "tutti/train/masters.h"
 #include "tutti/train/optimizer.h"
+#include "tutti/train/saver.h"
 
 #include "train/train_impl.h"
 
 const char *const tt_component_names[TT_MEM_COMPONENTS] = {
-    "weights",   "fp32_weights", "packed_weights", "gradients",
-    "optimizer", "activations",  "workspace",      "batch"};
+    "weights",     "fp32_weights", "packed_weights", "gradients", "optimizer",
+    "activations", "workspace",    "snapshot",       "batch"};
 
 tt_format tt_kernel_format(const tt_config *config)
 {
@@ -102,6 +103,7 @@ static void parts_of(const tt_blueprint *p, int64_t B, const tt_recompute *recom
         scratch = wide > scratch ? wide : scratch;
     }
     own[TT_MEM_WORKSPACE] = tt_arena_cost(scratch);
+    own[TT_MEM_SNAPSHOT] = tt_arena_cost(tt_bytes(tt_saver_elements(p), sizeof(float)));
     own[TT_MEM_BATCH] = tt_arena_cost(tt_batch_bytes(B, T));
 }
 
@@ -249,12 +251,14 @@ static tt_code count_loads(const tt_blueprint *p, int64_t *calls, int64_t *bytes
     return TT_OK;
 }
 
-/* One call a bucket and reduction, one a bucket and load, the agreement and the record's times. */
+/* One call a bucket and reduction, one a bucket and load, the agreement and the record's times; and
+ * where ranks meet between micro-batches, one there. */
 static tt_code plan_wire(tt_blueprint *p, int ranks, tt_err *err)
 {
     tt_code rc = TT_OK;
     tt_plan *plan = &p->plan;
-    const int64_t reductions = p->slices ? p->split.accumulate : 1;
+    const int64_t K = p->split.accumulate, reductions = p->slices ? K : 1;
+    const int64_t meetings = p->slices || p->rotates ? K - 1 : 0; /* whether one leaves (step.c) */
     int64_t calls = 0, bytes = 0;
     plan->wire_calls = 0;
     plan->wire_bytes = 0;
@@ -268,10 +272,10 @@ static tt_code plan_wire(tt_blueprint *p, int ranks, tt_err *err)
         calls += tt_wide_calls(p);
         bytes += tt_count(tt_bytes(p->params.wide, sizeof(float)));
     }
-    plan->wire_calls = tt_mul(p->buckets.count, reductions) + calls + 2;
+    plan->wire_calls = tt_mul(p->buckets.count, reductions) + calls + meetings + 2;
     plan->wire_bytes =
         tt_mul(tt_count(tt_bytes(p->params.total, p->grad_bytes)), reductions) + bytes +
-        tt_count(tt_bytes(TT_STEP_SUMS + TT_STEP_MAXIMA + p->fp8.sites, sizeof(double)));
+        tt_count(tt_bytes(meetings + TT_STEP_SUMS + TT_STEP_MAXIMA + p->fp8.sites, sizeof(double)));
 out:
     return rc;
 }

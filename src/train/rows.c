@@ -1,14 +1,12 @@
-/* rows.c: parameters cut by a shard, as rows of pieces for a checkpoint. See state.h.
- *
- * Invariant: over all ranks the pieces of a row cover its tensor once, when the shards cover the flat
- * vector once. Rows own names and lists; the data stays the caller's. */
+/* rows.c: parameters cut by a shard, as rows of pieces for a checkpoint. See rows.h. */
+#include "tutti/train/rows.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tutti/base/memory.h"
 #include "tutti/base/narrow.h"
-#include "tutti/train/state.h"
 
 tt_code tt_rows_make(tt_rows *rows, const tt_params *params, const tt_shard *shard,
                      const int64_t *local, int groups, const char *const *group, float *const *data,

@@ -16,21 +16,22 @@
 
 #include "train/train_impl.h"
 
-enum { GROUPS = TT_KEPT, SCALARS = 9 };
+enum { GROUPS = TT_KEPT, SCALARS = 10 };
 static const int64_t MOST_STEPS = (int64_t)1 << 40; /* times sequences stays in 64 bits */
 static const char *const group_names[GROUPS] = {
     [TT_KEPT_MASTER] = "params", [TT_KEPT_M] = "adam_m", [TT_KEPT_V] = "adam_v"};
 
 /* The scalars; `facts` are those that must be equal rather than loaded. */
 typedef struct tt_facts {
-    int64_t position, seed, data_tokens;
+    int64_t position, seed, data_tokens, data_digest;
 } tt_facts;
 
 static void scalar_rows(tt_trainer *t, tt_facts *facts, tt_scalar_row row[SCALARS])
 {
     *facts = (tt_facts){.position = t->progress.step * t->print.split.sequences,
                         .seed = t->print.config.run.seed,
-                        .data_tokens = t->data_tokens};
+                        .data_tokens = t->data_tokens,
+                        .data_digest = (int64_t)t->data_digest};
     row[0] = (tt_scalar_row){.name = "step", .i64 = &t->progress.step};
     row[1] = (tt_scalar_row){.name = "updates", .i64 = &t->progress.updates};
     row[2] = (tt_scalar_row){.name = "tokens_seen", .i64 = &t->progress.tokens_seen};
@@ -44,31 +45,18 @@ static void scalar_rows(tt_trainer *t, tt_facts *facts, tt_scalar_row row[SCALAR
         (tt_scalar_row){.name = "loss_scale", .f64 = &t->progress.scaler.scale, .optional = none};
     row[8] =
         (tt_scalar_row){.name = "scaler_good", .i64 = &t->progress.scaler.good, .optional = none};
+    /* Nor does a file of before know its data by more than its length. */
+    row[9] = (tt_scalar_row){.name = "data_digest", .i64 = &facts->data_digest, .optional = true};
 }
 
-static void checkpoint_name(int64_t step, char out[32])
+void tt_state_name(int64_t step, char out[TT_STEP_NAME])
 {
-    snprintf(out, 32, "step-%08lld.h5", (long long)step);
+    snprintf(out, TT_STEP_NAME, "step-%08lld.h5", (long long)step);
 }
 
 const char *tt_state_kept(const tt_trainer *t)
 {
     return t->kept ? "the last checkpoint is untouched" : "no checkpoint has been written";
-}
-
-/* Weights that are not finite are never saved: the file would push out one that can be used. */
-static tt_code require_finite(tt_trainer *t, tt_err *err)
-{
-    tt_code rc = TT_OK;
-    int64_t nonfinite = tt_masters_nonfinite(t);
-    TT_TRY(tt_agree(t->world, tt_optimizer_check(&t->optimizer, err), err));
-    TT_TRY(tt_sum_i64(t->world, &nonfinite, 1, err));
-    if (nonfinite > 0) {
-        rc = tt_fail(err, TT_EWORLD, "step %lld: weights are not finite; they are not saved, %s",
-                     (long long)t->progress.step, tt_state_kept(t));
-    }
-out:
-    return rc;
 }
 
 /* What FP8's recipe delayed remembers: all ranks the same, so that one of them saves it. */
@@ -106,50 +94,45 @@ out:
     return rc;
 }
 
-tt_code tt_state_save(tt_trainer *t, bool prune, tt_err *err)
+tt_code tt_state_saving(tt_trainer *t, const tt_save_how *how, tt_saving **saving, tt_rows *rows,
+                        tt_err *err)
 {
     tt_code rc = TT_OK;
     const tt_blueprint *p = &t->print;
     tt_scalar_row scalar[SCALARS];
     tt_facts facts;
-    tt_rows rows = {0};
     tt_text config = {0}, arithmetic = {0};
-    char name[32], *path = NULL;
-    tt_beat(t->world, "saving a checkpoint");
-    TT_TRY(require_finite(t, err));
+    char name[TT_STEP_NAME], *path = NULL;
     tt_config_text(&p->config, false, &config);
     tt_arithmetic_history(t, &arithmetic);
     if (config.failed || arithmetic.failed) {
         rc = tt_fail(err, TT_EWORLD, "out of memory");
     }
     if (rc == TT_OK) {
-        rc = tt_state_rows(&rows, t, err);
+        rc = tt_state_rows(rows, t, err);
     }
     if (rc == TT_OK) {
-        checkpoint_name(t->progress.step, name);
+        tt_state_name(t->progress.step, name);
         path = tt_join(p->config.run.dir, name, err);
         rc = path ? TT_OK : err->code;
     }
     TT_TRY(tt_agree(t->world, rc, err));
     scalar_rows(t, &facts, scalar);
-    tt_state state = {.tensors = rows.rows,
-                      .tensor = rows.row,
-                      .scalars = SCALARS,
-                      .scalar = scalar,
-                      .config = config.data,
-                      .arithmetic = arithmetic.data,
-                      .tokenizer = tt_tokens_tokenizer(t->train_tokens)};
-    TT_TRY(tt_ckpt_save(t->world, path, &state, &t->fault, t->progress.step, err));
-    t->kept = true;
-    tt_watch_left(t->world, tt_state_kept(t));
-    if (prune) {
-        TT_TRY(tt_ckpt_prune(t->world, p->config.run.dir, p->config.run.keep, err));
-    }
+    const tt_state state = {.tensors = rows->rows,
+                            .tensor = rows->row,
+                            .scalars = SCALARS,
+                            .scalar = scalar,
+                            .config = config.data,
+                            .arithmetic = arithmetic.data,
+                            .tokenizer = tt_tokens_tokenizer(t->train_tokens)};
+    TT_TRY(tt_saving_begin(saving, t->world, path, &state, how, err));
 out:
+    if (rc != TT_OK) {
+        tt_rows_free(rows);
+    }
     free(path);
     tt_text_free(&config);
     tt_text_free(&arithmetic);
-    tt_rows_free(&rows);
     return rc;
 }
 
@@ -179,6 +162,32 @@ out:
     return rc;
 }
 
+/* A run goes on with the tokens that it began with, unless it is told that they may change. */
+static tt_code check_data(const tt_trainer *t, const char *path, const tt_facts *was, tt_err *err)
+{
+    static const char remedy[] =
+        "a run is continued with the same data, or with run.allow_change=data.train";
+    const tt_config *config = &t->print.config;
+    const bool longer = was->data_tokens != t->data_tokens;
+    const bool other = (uint64_t)was->data_digest != t->data_digest;
+    if (!longer && !other) {
+        return TT_OK;
+    }
+    if (tt_config_may_change(config, "data.train")) {
+        tt_info(t->log, "data.train %s holds other tokens than before", config->data.train);
+        return TT_OK;
+    }
+    if (longer) {
+        return tt_fail(
+            err, TT_EUSER,
+            "%s was trained on a token file of %lld tokens, but data.train %s has %lld; %s", path,
+            (long long)was->data_tokens, config->data.train, (long long)t->data_tokens, remedy);
+    }
+    return tt_fail(err, TT_EUSER,
+                   "%s was trained on other tokens than those of data.train %s, though as many; %s",
+                   path, config->data.train, remedy);
+}
+
 /* Fills the shard from a file: weights only, or all of the state. */
 static tt_code load(tt_trainer *t, const char *path, bool params_only, tt_err *err)
 {
@@ -204,6 +213,7 @@ static tt_code load(tt_trainer *t, const char *path, bool params_only, tt_err *e
                       .scalars = params_only ? 0 : SCALARS,
                       .scalar = scalar};
     TT_TRY(tt_ckpt_load(t->world, path, &state, params_only, err));
+    tt_fault_strike(&t->fault, "in_load", t->world->rank, t->progress.step);
     if (!params_only && (t->progress.step < 0 || t->progress.step > MOST_STEPS ||
                          t->progress.updates < 0 || t->progress.updates > t->progress.step)) {
         rc = tt_fail(err, TT_EWORLD, "%s is damaged: step %lld with %lld updates cannot be", path,
@@ -216,33 +226,31 @@ static tt_code load(tt_trainer *t, const char *path, bool params_only, tt_err *e
                      t->progress.scaler.scale, (long long)t->progress.scaler.good);
         goto out;
     }
-    if (!params_only && facts.data_tokens != t->data_tokens) {
-        rc = tt_fail(err, TT_EUSER,
-                     "%s was trained on a token file of %lld tokens, but data.train %s has %lld; a "
-                     "resumed run needs the same data",
-                     path, (long long)facts.data_tokens, p->config.data.train,
-                     (long long)t->data_tokens);
-    }
+    rc = params_only ? TT_OK : check_data(t, path, &facts, err);
 out:
     tt_rows_free(&rows);
     return rc;
 }
 
-/* The stored configuration must lead down the same path as the one given now. */
-static tt_code check_trajectory(tt_trainer *t, const char *path, tt_err *err)
+/* The stored configuration must lead down the same path as the one given now, but for what may change.
+ * *changed: what has, a line each; the caller's. */
+static tt_code check_trajectory(tt_trainer *t, const char *path, tt_text *changed, tt_err *err)
 {
     tt_code rc = TT_OK;
     tt_text text = {0};
     tt_config stored;
+    changed->length = 0;
     TT_TRY(tt_ckpt_texts(path, &text, NULL, err));
     tt_config_preset(&stored);
     TT_TRY(tt_config_parse(&stored, path, text.data, err));
-    TT_TRY(tt_config_same_trajectory(&stored, &t->print.config, err));
+    TT_TRY(tt_config_same_trajectory(&stored, &t->print.config, changed, err));
     if (stored.run.steps != t->print.config.run.steps &&
         strcmp(stored.optim.schedule, "constant") != 0) {
-        tt_info(t->log, "run.steps was %lld and is %lld: the learning rate follows the new one",
-                (long long)stored.run.steps, (long long)t->print.config.run.steps);
+        tt_text_add(changed,
+                    "run.steps was %lld and is %lld: the learning rate follows the new one\n",
+                    (long long)stored.run.steps, (long long)t->print.config.run.steps);
     }
+    rc = changed->failed ? tt_fail(err, TT_EWORLD, "out of memory") : TT_OK;
 out:
     tt_text_free(&text);
     return rc;
@@ -259,7 +267,7 @@ static tt_code latest(tt_trainer *t, const char *before, const char *why, char *
     const char *dir = t->print.config.run.dir;
     *path = NULL;
     if (t->world->rank == 0) {
-        rc = tt_ckpt_latest(dir, before, path, &skipped, err);
+        rc = tt_ckpt_latest(t->world, dir, before, path, &skipped, err);
         const bool passed = why || skipped.length > 0;
         if (rc == TT_OK && passed && *path) {
             tt_warn(t->log, "passed over: %s%s%s", why ? why : "",
@@ -281,7 +289,12 @@ static tt_code latest(tt_trainer *t, const char *before, const char *why, char *
         *path = tt_strdup(shared.data, err);
         rc = *path ? TT_OK : err->code;
     }
-    rc = tt_agree(t->world, rc, err);
+    TT_TRY(tt_agree(t->world, rc, err));
+    if (shared.length > 0) {
+        TT_TRY(tt_ckpt_await(t->world, *path, err));
+        /* What rank 0 can open and another cannot is not damaged. */
+        rc = tt_agree(t->world, tt_ckpt_access(*path, err), err);
+    }
 out:
     tt_text_free(&skipped);
     tt_text_free(&shared);
@@ -308,18 +321,72 @@ static void initial_masters(tt_trainer *t)
     }
 }
 
+/* Each line of the text for itself. */
+static void say_lines(tt_log *log, const tt_text *text)
+{
+    for (const char *at = text->length > 0 ? text->data : "", *end;
+         (end = strchr(at, '\n')) != NULL; at = end + 1) {
+        tt_info(log, "%.*s", (int)(end - at), at);
+    }
+}
+
+/* The checkpoint to begin with: a replay takes one from before its step, and no other run's. */
+static tt_code newest(tt_trainer *t, char **path, tt_err *err)
+{
+    tt_code rc = TT_OK;
+    const int64_t replay = t->print.config.run.replay;
+    char name[TT_STEP_NAME], *before = NULL;
+    tt_text changed = {0};
+    *path = NULL;
+    if (replay == 0) {
+        return latest(t, NULL, NULL, path, err);
+    }
+    tt_state_name(replay, name);
+    before = tt_join(t->print.config.run.dir, name, err);
+    TT_TRY(tt_agree(t->world, before != NULL ? TT_OK : err->code, err));
+    TT_TRY(latest(t, before, NULL, path, err));
+    if (*path == NULL) { /* from the start; a later one says whether that is the run's */
+        TT_TRY(latest(t, NULL, NULL, path, err));
+        if (*path != NULL) {
+            rc = tt_agree(t->world, check_trajectory(t, *path, &changed, err), err);
+        }
+        free(*path);
+        *path = NULL;
+    }
+out:
+    free(before);
+    tt_text_free(&changed);
+    return rc;
+}
+
+/* By its name a checkpoint is newer or older than others, and is overwritten or deleted: what holds
+ * another step, such as a copy, would be taken for the newest at every start. */
+static tt_code check_name(const tt_trainer *t, const char *path, tt_err *err)
+{
+    int64_t named = 0;
+    const tt_code rc = tt_ckpt_step(path, &named, err);
+    return rc != TT_OK || named == t->progress.step
+               ? rc
+               : tt_fail(err, TT_EWORLD, "%s holds step %lld, not the one it is named for", path,
+                         (long long)t->progress.step);
+}
+
 /* From the newest checkpoint whose data is whole, going back over damaged ones; *found false: there
  * is none at all. A configuration that leads elsewhere is refused, not passed over. */
 static tt_code resume(tt_trainer *t, bool *found, tt_err *err)
 {
     tt_code rc = TT_OK;
     char *path = NULL, *older = NULL;
+    tt_text changed = {0};
     *found = false;
-    TT_TRY(latest(t, NULL, NULL, &path, err));
+    TT_TRY(newest(t, &path, err));
     while (path && !*found) {
-        rc = tt_agree(t->world, check_trajectory(t, path, err), err);
+        rc = tt_agree(t->world, check_trajectory(t, path, &changed, err), err);
         if (rc == TT_OK) {
             rc = load(t, path, false, err);
+        }
+        if (rc == TT_OK) {
+            rc = tt_agree(t->world, check_name(t, path, err), err);
         }
         if (rc == TT_OK) {
             rc = tt_arithmetic_resume(t, path, err);
@@ -336,8 +403,10 @@ static tt_code resume(tt_trainer *t, bool *found, tt_err *err)
         *found = t->kept = true;
         tt_watch_left(t->world, tt_state_kept(t));
         tt_info(t->log, "continuing from %s (step %lld)", path, (long long)t->progress.step);
+        say_lines(t->log, &changed);
     }
 out:
+    tt_text_free(&changed);
     free(path);
     return rc;
 }
@@ -346,7 +415,8 @@ tt_code tt_state_begin(tt_trainer *t, tt_err *err)
 {
     tt_code rc = TT_OK;
     const tt_config *config = &t->print.config;
-    const bool never = strcmp(config->run.resume, "never") == 0;
+    /* A replay is of the run that is there. */
+    const bool never = strcmp(config->run.resume, "never") == 0 && config->run.replay == 0;
     bool found = false;
 
     if (!never) {

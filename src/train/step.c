@@ -2,7 +2,7 @@
  *
  * Invariants: micro-batches 1..K-1 communicate nothing. Every rank makes the same collective calls
  * in every step, whatever happens to it: a rank that failed still reduces, and its failure rides in
- * the agreement. Nothing is allocated here.
+ * the agreement; so does one that was asked to stop and leaves. Nothing is allocated here.
  *
  * Reads trainer memory and data/batch.h; writes weights, optimizer state, progress, one record;
  * next: metrics.c. */
@@ -34,6 +34,7 @@ static void begin_gradient(tt_trainer *t)
     const tt_blueprint *print = &t->print;
     t->seed = tt_scaler_seed(&t->progress.scaler, print->plan.tokens_per_step);
     tt_gradient_clear(t);
+    tt_blame_begin(t);
     if (t->gradient.fixed != NULL) {
         t->point = tt_fixed_make(print->split.sequences, print->shape.T, t->seed);
         memset(t->gradient.lost, 0, tt_bytes(print->params.count, sizeof(int64_t)));
@@ -54,6 +55,29 @@ static tt_code share_maxima(tt_trainer *t, tt_err *err)
     tt_code rc = tt_max_f64(t->world, t->maxima, TT_STEP_MAXIMA + fp8->sites, err);
     for (int i = 0; i < fp8->sites; i++) {
         fp8->amax[i] = (float)amax[i];
+    }
+    return rc;
+}
+
+/* Do ranks meet in every micro-batch? */
+static bool meets(const tt_trainer *t, const tt_mistakes *mistakes)
+{
+    return t->print.slices || t->print.rotates || mistakes->sync_every;
+}
+
+/* Before micro-batch *k: a rank that is asked to stop leaves the step, *left, and goes on, idle, with
+ * the last one, where others may be waiting. Where ranks meet in every micro-batch all leave together:
+ * *over. Collective there. */
+static tt_code leave(tt_trainer *t, const tt_mistakes *mistakes, int64_t *k, bool *left, bool *over,
+                     tt_err *err)
+{
+    tt_code rc = TT_OK;
+    *left = *left || tt_halt_asked(&t->halt, *k == 0);
+    if (!meets(t, mistakes)) {
+        *k = *left ? t->print.split.accumulate - 1 : *k;
+    } else if (*k > 0) {
+        rc = tt_halt_together(&t->halt, left, err);
+        *over = *left;
     }
     return rc;
 }
@@ -117,11 +141,13 @@ tt_code tt_step(tt_trainer *t, const tt_request *request, tt_record *record, tt_
     const double start = tt_seconds();
     const tt_wire wire = tt_world_wire(t->world);
     tt_mistakes mistakes;
-    tt_tally tally = {.stop = request->stop};
+    tt_tally tally = {.saving = request->saving};
     tt_loss loss = {.count = 0};
     tt_err own = request->err;
     double data_ms = 0;
+    bool left = false, over = false;
 
+    tt_halt_begin(&t->halt);
     tt_beat(t->world, "beginning a step");
     const bool counts = tt_numerics_begin(t, step + 1);
     const tt_census *census = NULL;
@@ -130,9 +156,16 @@ tt_code tt_step(tt_trainer *t, const tt_request *request, tt_record *record, tt_
 
     for (int64_t k = 0; k < K; k++) {                                     /* for m in 1..K:       */
         tt_batch *b = &t->batch;
+        TT_TRY(leave(t, &mistakes, &k, &left, &over, err));               /* asked to stop?       */
+        if (over) {
+            break;
+        }
+        if (!left) {
+            tt_fault_strike(&t->fault, "in_micro", rank, step + 1);
+        }
         const double fill = tt_seconds();
         tt_beat(t->world, "reading data");
-        if (mine == TT_OK) {
+        if (mine == TT_OK && !left) {
             mine = tt_batch_fill(b, &t->sampler, &print->split, step,     /* x, y <- D(m)         */
                                  k, rank, &own);
         }
@@ -140,7 +173,7 @@ tt_code tt_step(tt_trainer *t, const tt_request *request, tt_record *record, tt_
         tt_tutti_begin(&t->tutti, k == K - 1 || print->slices             /* last m: tutti        */
                                       ? TT_PASS_REDUCES : TT_PASS_KEEPS, k > 0);
         tt_beat(t->world, "computing forward and backward");
-        if (mine == TT_OK) {
+        if (mine == TT_OK && !left) {
             tt_model_train(t->model, b->token, b->target,                 /* l <- l + sum nll     */
                            b->sample, b->B, b->T,                         /* g <- g +             */
                            (uint64_t)config->run.seed, step,              /*   seed dl/dtheta     */
@@ -150,13 +183,14 @@ tt_code tt_step(tt_trainer *t, const tt_request *request, tt_record *record, tt_
             tt_tutti_idle(&t->tutti);
         }
         TT_TRY(tt_tutti_end(&t->tutti, err));                             /* G <- sum over ranks  */
+        tt_blame_pass(t, &loss);
         if (k < K - 1) {
             TT_TRY(tt_inject_sync(t, &mistakes, err));
         }
     }
     tt_beat(t->world, "looking at the gradient");
 
-    const int bad = tt_tally_gradient(t, &tally);                         /* ||G_r||^2, finite?   */
+    const int bad = left ? -1 : tt_tally_gradient(t, &tally);             /* ||G_r||^2, finite?   */
     if (counts) {
         tt_numerics_gradient(t);
     }
@@ -166,12 +200,19 @@ tt_code tt_step(tt_trainer *t, const tt_request *request, tt_record *record, tt_
         mine = tt_optimizer_check(&t->optimizer, &own);                   /* read ahead since     */
     }
     tally.failed = mine != TT_OK;
+    tally.halted = tt_halt_mine(&t->halt, left);
     tt_exact_carry(&tally.loss);
     tt_exact_carry(&tally.squares);
     TT_TRY(tt_sum_i64(t->world, (int64_t *)&tally, TT_STEP_SUMS, err));   /* one agreement        */
     if (tally.failed > 0) {
         *err = own;
         rc = tt_agree(t->world, mine, err);
+        goto out;
+    }
+    t->halt.all = tally.halted;
+    const bool stop = tt_halt_stops(&t->halt);
+    if (tally.halted.left > 0) {
+        *record = (tt_record){.step = step, .stop = stop, .left = true};  /* it was never made    */
         goto out;
     }
 
@@ -197,6 +238,7 @@ tt_code tt_step(tt_trainer *t, const tt_request *request, tt_record *record, tt_
         TT_TRY(tt_tutti_publish(&t->tutti, err));                         /* theta <- all theta_r */
         TT_TRY(tt_wide_refresh(t, err));                                  /* those kept in FP32   */
     }
+    tt_fault_strike(&t->fault, "after_update", rank, step + 1);
 
     if (counts) {                                                         /* inf, NaN, .. so far  */
         TT_TRY(tt_tutti_settle(&t->tutti, err));                          /* rounded and packed   */
@@ -214,15 +256,17 @@ tt_code tt_step(tt_trainer *t, const tt_request *request, tt_record *record, tt_
                           .loss_scale = scale,
                           .nonfinite = tally.nonfinite,
                           .numerics = census,
-                          .stop = tally.stop > 0,
+                          .stop = stop,
+                          .saving = tally.saving > 0,
                           .data_ms = data_ms};
-    if (tally.nonfinite > 0) {
-        TT_TRY(tt_tally_name(t, bad, record, err));
+    if (!finite) {
+        TT_TRY(tt_blame_find(t, bad, record, err));                       /* which rank, where    */
     }
     TT_TRY(finish_record(t, start, &wire, record, err));
     if (update) {
         tt_fp8_push(&t->print.fp8, t->progress.updates);                  /* nothing unless delayed */
     }
+    tt_halt_end(&t->halt);
 out:
     return rc;
 }

@@ -177,6 +177,10 @@ static tt_code place(tt_trainer *t, tt_err *err)
     t->wide_weights =
         tt_arena_take(&t->arena[TT_MEM_WIDE], tt_bytes(p->params.wide, sizeof(float)));
     t->wide = tt_wide_of(p, &t->wide_ctx, t->ctx.workspace, scratch, t->wide_weights);
+    const int64_t snapshot = tt_saver_elements(p);
+    if (snapshot > 0) {
+        t->snapshot = tt_arena_take(&t->arena[TT_MEM_SNAPSHOT], tt_bytes(snapshot, sizeof(float)));
+    }
     tt_batch_place(
         &t->batch, p->split.micro, p->shape.T,
         tt_arena_take(&t->arena[TT_MEM_BATCH], tt_batch_bytes(p->split.micro, p->shape.T)));

@@ -31,13 +31,3 @@ int tt_tally_gradient(tt_trainer *t, tt_tally *tally)
     }
     return last;
 }
-
-tt_code tt_tally_name(tt_trainer *t, int mine, tt_record *record, tt_err *err)
-{
-    double last = mine;
-    tt_code rc = tt_max_f64(t->world, &last, 1, err);
-    if (rc == TT_OK && last >= 0) {
-        record->nonfinite_in = t->print.params.param[(int)last].name;
-    }
-    return rc;
-}

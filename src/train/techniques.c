@@ -15,7 +15,8 @@ static const tt_group group_of[TT_MEM_COMPONENTS] = {
     [TT_MEM_WEIGHTS] = TT_GROUP_WEIGHTS,     [TT_MEM_WIDE] = TT_GROUP_WEIGHTS,
     [TT_MEM_PACKED] = TT_GROUP_WEIGHTS,      [TT_MEM_GRADIENTS] = TT_GROUP_GRADIENTS,
     [TT_MEM_OPTIMIZER] = TT_GROUP_OPTIMIZER, [TT_MEM_ACTIVATIONS] = TT_GROUP_ACTIVATIONS,
-    [TT_MEM_WORKSPACE] = TT_GROUP_WORKSPACE, [TT_MEM_BATCH] = TT_GROUP_WORKSPACE};
+    [TT_MEM_WORKSPACE] = TT_GROUP_WORKSPACE, [TT_MEM_SNAPSHOT] = TT_GROUP_OPTIMIZER,
+    [TT_MEM_BATCH] = TT_GROUP_WORKSPACE};
 
 void tt_group_bytes(const size_t component[TT_MEM_COMPONENTS], size_t libraries,
                     size_t group[TT_GROUPS])
@@ -66,6 +67,7 @@ static const technique techniques[] = {
     {"zero 3", "memory.zero=3", "memory.zero=0", "", false, false},
     {"shared weights", "dist.node_shared=true", "dist.node_shared=false", "", true, false},
     {"optimizer file", "memory.optimizer_file=FILE", "memory.optimizer_file=", "", true, false},
+    {"asynchronous saves", "run.save_async=true", "run.save_async=false", "", false, false},
     {"packed weights", "memory.pack_weights=true", "memory.pack_weights=false", "", false, false},
     {"exact mode", "run.exact=true", "run.exact=false", "", false, false},
 };

@@ -8,6 +8,7 @@
 
 #include "tutti/base/status.h"
 #include "tutti/dist/watch.h"
+#include "tutti/model/look.h"
 #include "tutti/train/step.h"
 #include "tutti/train/trainer.h"
 
@@ -41,7 +42,8 @@ typedef struct tt_tally {
     tt_exact loss, squares; /* sum of losses; ||G||^2 */
     int64_t count;          /* valid targets */
     int64_t nonfinite;      /* gradient elements; in exact mode, summands that were lost */
-    int64_t failed, stop;   /* ranks */
+    int64_t failed, saving; /* ranks */
+    tt_halted halted;
 } tt_tally;
 _Static_assert(sizeof(tt_tally) == TT_STEP_SUMS * sizeof(int64_t), "the plan counts them");
 
@@ -62,11 +64,38 @@ tt_code tt_numerics_sum(tt_trainer *t, const tt_census **sum, tt_err *err);
 tt_code tt_numerics_open(tt_trainer *t, tt_err *err);
 void tt_numerics_close(tt_trainer *t);
 
-/* Names the last of these parameters over all ranks in the record. Collective. */
-tt_code tt_tally_name(tt_trainer *t, int mine, tt_record *record, tt_err *err);
+/* A step begins: this rank has seen nothing. */
+void tt_blame_begin(tt_trainer *t);
+/* The gradient of the stage is final in this pass, and if it `goes`, about to be reduced. Local. */
+void tt_blame_look(tt_trainer *t, int stage, bool goes);
+/* A pass of the step has ended; `loss` is that of all so far. Local. */
+void tt_blame_pass(tt_trainer *t, const tt_loss *loss);
+/* The step is not finite: record->blame and nonfinite_in. last: what tt_tally_gradient returned.
+ * Collective. */
+tt_code tt_blame_find(tt_trainer *t, int last, tt_record *record, tt_err *err);
+/* "first on rank 1, micro-batch 2 of 4, samples 17 to 19", of a record whose step is bad. */
+void tt_blame_text(const tt_trainer *t, const tt_record *record, tt_text *out);
+/* The same as a line of nonfinite.jsonl. */
+void tt_blame_line(const tt_trainer *t, const tt_record *record, tt_text *line);
 
 /* Every accumulator that outlasts a pass becomes 0; what was lost is not forgotten. */
 void tt_gradient_clear(tt_trainer *t);
+
+/* What a bad step means for the run (nonfinite.c). */
+
+/* Must the run end at this step (run.on_nonfinite)? */
+bool tt_nonfinite_stops(const tt_trainer *t, const tt_record *record);
+/* Its end: goes back to `before`, the progress before the step, and saves that unless it is `saved`.
+ * Never TT_OK. Collective. */
+tt_code tt_nonfinite_stop(tt_trainer *t, const tt_progress *before, bool saved,
+                          const tt_record *record, tt_err *err);
+/* Says what made a step be skipped. A run that learns nothing any more stops, after its last step has
+ * been recorded. Local: every rank comes to the same. */
+tt_code tt_nonfinite_check(const tt_trainer *t, const tt_record *record, tt_err *err);
+
+/* A layer wrote something, in a pass of a step that is replayed. Local. */
+struct tt_replay;
+void tt_replay_look(struct tt_replay *replay, const tt_wrote *wrote);
 
 /* Mistakes that are due in a step; those of all ranks are the same on all (inject.c). */
 typedef struct tt_mistakes {
@@ -79,6 +108,8 @@ void tt_inject_start(tt_trainer *t, int64_t number, tt_mistakes *mistakes);
 void tt_inject_update(const tt_trainer *t);
 /* Those that are due in a pass and spoil its gradient, once, before it goes. */
 void tt_inject_spoil(tt_tutti *tutti);
+/* nan_forward: spoils what a layer wrote, once. */
+void tt_inject_wrote(tt_tutti *tutti, const tt_wrote *wrote);
 /* flip_weight: one bit of the weight in the middle, after step number progress.step. Collective. */
 tt_code tt_inject_weight(tt_trainer *t, tt_err *err);
 /* 1, or with bad_norm the classic mistake: each micro-batch divided by its own count. */
@@ -105,6 +136,13 @@ int64_t tt_wide_calls(const tt_blueprint *print);
 
 /* What a run that stops leaves in run.dir: "the last checkpoint is untouched", or that there is none. */
 const char *tt_state_kept(const tt_trainer *t);
+
+/* Makes run.dir when it is not there, and takes its lock for this job, before anything in it is read or
+ * changed: rank 0 holds it until tt_lock_release(&t->lock). Another job that has it is waited for, as it
+ * may just be ending, and after TT_LOCK_PATIENCE seconds named: TT_EUSER. Where the file system refuses
+ * locks the run goes on with a warning. Collective. */
+enum { TT_LOCK_PATIENCE = 10 };
+tt_code tt_run_lock(tt_trainer *t, const char *dir, tt_err *err);
 
 /* Moves what an earlier run left in run.dir into a new folder below it (run.resume: never). Local. */
 tt_code tt_run_set_aside(const char *dir, tt_log *log, tt_err *err);

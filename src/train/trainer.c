@@ -5,13 +5,13 @@
 #include "tutti/train/trainer.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "tutti/base/clock.h"
 #include "tutti/base/file.h"
 #include "tutti/base/narrow.h"
 #include "tutti/base/threads.h"
@@ -19,9 +19,10 @@
 #include "tutti/train/arithmetic.h"
 #include "tutti/train/digests.h"
 #include "tutti/train/evaluate.h"
+#include "tutti/train/halt.h"
 #include "tutti/train/memory.h"
 #include "tutti/train/metrics.h"
-#include "tutti/train/signals.h"
+#include "tutti/train/replay.h"
 #include "tutti/train/state.h"
 #include "tutti/train/step.h"
 #include "tutti/train/storage.h"
@@ -36,6 +37,7 @@ static tt_code open_data(tt_trainer *t, const tt_config *config, tt_err *err)
     tt_code rc = TT_OK;
     TT_TRY(tt_tokens_open(&t->train_tokens, config->data.train, false, err));
     t->data_tokens = tt_tokens_count(t->train_tokens);
+    TT_TRY(tt_tokens_sample(t->train_tokens, &t->data_digest, err));
     if (config->data.valid[0] != '\0') {
         TT_TRY(tt_evaluate_open(&t->valid_tokens, config->data.valid, err));
         if (tt_tokens_vocab(t->valid_tokens) > tt_tokens_vocab(t->train_tokens)) {
@@ -165,7 +167,8 @@ static tt_code compare_ranks(tt_trainer *t, tt_err *err)
 {
     tt_text text = {0};
     tt_config_text(&t->print.config, true, &text);
-    tt_text_add(&text, "data_tokens: %lld\n", (long long)t->data_tokens);
+    tt_text_add(&text, "data_tokens: %lld\ndata_digest: %016" PRIx64 "\n",
+                (long long)t->data_tokens, t->data_digest);
     if (!t->print.config.run.exact) {
         tt_text_add(&text, "isa: %s\n", t->print.ops.isa);
     }
@@ -184,6 +187,9 @@ static tt_code open_places(const tt_config *config, tt_err *err)
     tt_code rc = TT_OK;
     const char *dump = config->run.dump_gradients;
     char folder[TT_PATH];
+    if (config->run.replay > 0) { /* which writes nothing */
+        goto out;
+    }
     TT_TRY(tt_make_folders(config->run.dir, err));
     if (dump[0] == '\0') {
         goto out;
@@ -212,17 +218,23 @@ tt_code tt_trainer_open(tt_trainer *t, const tt_config *config, tt_world *world,
     tt_flush_denormals(threads);
 
     TT_TRY(tt_watch_open(world, (double)config->dist.timeout, log, err));
+    TT_TRY(tt_agree(world, tt_replay_check(config, err), err));
     TT_TRY(tt_agree(world, tt_fault_parse(getenv("TUTTI_FAULT"), &t->fault, err), err));
+    TT_TRY(tt_agree(world, tt_fault_check(&t->fault, world->size, config->run.steps, err), err));
     TT_TRY(tt_agree(world, open_data(t, config, err), err));
     TT_TRY(compare_sharing(t, config, err));
     TT_TRY(plan_run(t, config, threads, err));
     TT_TRY(compare_ranks(t, err));
     TT_TRY(tt_agree(world, open_samplers(t, err), err));
+    if (config->run.replay == 0) { /* which writes nothing */
+        TT_TRY(tt_run_lock(t, t->print.config.run.dir, err));
+    }
     TT_TRY(tt_agree(world, open_places(&t->print.config, err), err));
     t->began = tt_rss();
     t->began_part = tt_pss();
     TT_TRY(tt_memory_warn(t, err));
     TT_TRY(tt_storage_open(t, err));
+    tt_halt_open(&t->halt, world, config, 3 * tt_mul(t->print.plan.parameters, sizeof(float)));
     t->overlap = strcmp(config->dist.overlap, "false") != 0;
     TT_TRY(tt_tutti_open(&t->tutti, t, err));
     show_recompute(t);
@@ -232,7 +244,9 @@ tt_code tt_trainer_open(tt_trainer *t, const tt_config *config, tt_world *world,
         TT_TRY(tt_agree(world, tt_kernels_self_test(t->wide.ctx, err), err));
     }
     tt_watch_left(world, tt_state_kept(t));
+    tt_fault_strike(&t->fault, "in_start", world->rank, 0);
     TT_TRY(tt_state_begin(t, err));
+    TT_TRY(tt_saver_open(t, err));
     if (tt_scaler_is_missed(&t->print.config) && world->rank == 0) {
         tt_warn(log,
                 "precision.compute is fp16 and precision.loss_scale %.32s: gradients of the mean "
@@ -253,6 +267,7 @@ out:
 
 void tt_trainer_close(tt_trainer *t)
 {
+    tt_saver_close(t);
     tt_tutti_close(&t->tutti);
     tt_storage_close(t);
     tt_text_free(&t->past);
@@ -260,6 +275,7 @@ void tt_trainer_close(tt_trainer *t)
     tt_tokens_close(t->valid_tokens);
     tt_node_close(&t->tutti.node);
     tt_blueprint_free(&t->print);
+    tt_lock_release(&t->lock); /* last: until here this job may write */
     memset(t, 0, sizeof *t);
 }
 
@@ -277,115 +293,22 @@ static bool digests_due(const tt_trainer *t, const tt_record *record)
     return due(every, record->step) || (every > 0 && last);
 }
 
-static tt_code evaluate(tt_trainer *t, tt_metrics *metrics, tt_err *err)
+/* *done out: to its end; else a rank was asked to stop and left, and nothing is written. */
+static tt_code evaluate(tt_trainer *t, tt_metrics *metrics, bool *done, tt_err *err)
 {
     tt_code rc = TT_OK;
     tt_loss loss;
     int64_t count = tt_min(t->print.config.run.eval_sequences, t->valid_sampler.samples);
     tt_beat(t->world, "evaluating");
     tt_fault_strike(&t->fault, "in_eval", t->world->rank, t->progress.step);
-    TT_TRY(tt_evaluate(t->world, t->model, &t->valid_sampler, &t->batch, count, &t->tutti, &loss,
-                       err));
-    rc = tt_agree(t->world, tt_metrics_valid(metrics, t, &loss, err), err);
+    TT_TRY(tt_evaluate(t->world, t->model, &t->valid_sampler, &t->batch, count, &t->tutti, &t->halt,
+                       &loss, err));
+    *done = t->halt.all.left == 0;
+    if (*done) {
+        rc = tt_agree(t->world, tt_metrics_valid(metrics, t, &loss, err), err);
+    }
 out:
     return rc;
-}
-
-/* "; the loss scale goes from 8 to 4", or nothing when it is static. */
-static void scale_moves(const tt_trainer *t, const tt_record *record, char out[96])
-{
-    const double was = record->loss_scale, is = t->progress.scaler.scale;
-    out[0] = '\0';
-    if (tt_scaler_is_dynamic(&t->print.config) && is < was) {
-        snprintf(out, 96, "; the loss scale goes from %.9g to %.9g", was, is);
-    } else if (tt_scaler_is_dynamic(&t->print.config)) {
-        snprintf(out, 96, "; the loss scale stays at its floor %.9g", is);
-    }
-}
-
-/* "the loss scale is at its floor 1": where it was in a step that was one too many. */
-static void scale_stands(const tt_trainer *t, const tt_record *record, char out[96])
-{
-    const tt_config *config = &t->print.config;
-    const double scale = record->loss_scale;
-    if (!tt_scaler_is_dynamic(config)) {
-        snprintf(out, 96, "precision.loss_scale is %.32s", config->precision.loss_scale);
-    } else if (scale > config->scaler.floor) {
-        snprintf(out, 96, "the loss scale is %.9g, its floor %.9g", scale, config->scaler.floor);
-    } else {
-        snprintf(out, 96, "the loss scale is at its floor %.9g", scale);
-    }
-}
-
-/* "the gradient of wte is not finite": why a step was skipped. A loss that is not finite comes first:
- * gradients follow from it. */
-static void add_culprit(const tt_trainer *t, const tt_record *record, tt_text *out)
-{
-    _Static_assert(1 << TT_FIXED_MARGIN == 4096, "the sentence says so");
-    if (!isfinite(record->loss)) {
-        tt_text_add(out, "the loss is not finite");
-        return;
-    }
-    tt_text_add(out, "the gradient of %s is not finite%s", record->nonfinite_in,
-                t->print.config.run.exact ? ", or beyond exact mode's 4096 a token" : "");
-}
-
-/* What the user can do about too many skips. No scale has a part in forward. */
-static void add_remedy(const tt_trainer *t, const tt_record *record, tt_text *out)
-{
-    const bool fp16 = strcmp(t->print.config.precision.compute, "fp16") == 0;
-    char scale[96];
-    if (isfinite(record->loss)) {
-        scale_stands(t, record, scale);
-        tt_text_add(out, "; %s", scale);
-        return;
-    }
-    tt_text_add(out,
-                "; it is so in forward, where no loss scale can help: the learning rate or the "
-                "weights are too large");
-    if (fp16) {
-        tt_text_add(out, " (the largest number of fp16 is %.9g)", tt_formats[TT_FP16].max);
-    }
-}
-
-static tt_code too_many_skips(const tt_trainer *t, const tt_record *record, tt_err *err)
-{
-    const long long step = record->step, skips = t->progress.skips,
-                    most = t->print.config.optim.max_skips;
-    tt_text why = {0}, all = {0};
-    add_culprit(t, record, &why);
-    const char *reason = why.failed ? "not finite" : why.data;
-    if (skips == 1) {
-        tt_text_add(&all, "step %lld: %s (optim.max_skips: %lld)", step, reason, most);
-    } else {
-        tt_text_add(&all,
-                    "step %lld: %lld steps in a row were skipped (optim.max_skips: %lld), the "
-                    "last because %s",
-                    step, skips, most, reason);
-    }
-    add_remedy(t, record, &all);
-    tt_fail(err, TT_EWORLD, "%s; stopped, %s", all.failed ? "too many skips" : all.data,
-            tt_state_kept(t));
-    tt_text_free(&why);
-    tt_text_free(&all);
-    return err->code;
-}
-
-/* Says what made a step be skipped. A run that learns nothing any more stops, after its last step has
- * been recorded. */
-static tt_code check_skips(const tt_trainer *t, const tt_record *record, tt_err *err)
-{
-    if (t->progress.skips > 0 && t->world->rank == 0) {
-        tt_text why = {0};
-        char scale[96];
-        add_culprit(t, record, &why);
-        scale_moves(t, record, scale);
-        tt_warn(t->log, "step %lld is skipped: %s%s", (long long)record->step,
-                why.failed ? "not finite" : why.data, scale);
-        tt_text_free(&why);
-    }
-    return t->progress.skips > t->print.config.optim.max_skips ? too_many_skips(t, record, err)
-                                                               : TT_OK;
 }
 
 /* The weights are compared every n steps, and before each checkpoint: what is saved is of all ranks.
@@ -401,27 +324,29 @@ out:
     return rc;
 }
 
-static tt_code save(tt_trainer *t, bool *verified, tt_err *err)
+/* wait: until it is there. */
+static tt_code save(tt_trainer *t, tt_metrics *metrics, bool *verified, bool wait, tt_err *err)
 {
     tt_code rc = TT_OK;
     TT_TRY(verify(t, verified, err));
-    rc = tt_state_save(t, t->progress.skips == 0, err);
+    rc = tt_saver_save(t, metrics, wait, t->progress.skips == 0, err);
 out:
     return rc;
 }
 
-/* Everything that all ranks do after the last step. */
-static tt_code finish(tt_trainer *t, tt_metrics *metrics, bool evaluated, bool saved,
+/* Everything that all ranks do after the last step; asked to stop, all but evaluating. */
+static tt_code finish(tt_trainer *t, tt_metrics *metrics, bool *evaluated, bool saved,
                       bool *verified, const tt_record *last, tt_err *err)
 {
     tt_code rc = TT_OK;
     const tt_config *config = &t->print.config;
-    if (!evaluated) {
-        TT_TRY(evaluate(t, metrics, err));
+    if (!*evaluated && !tt_halt_stops(&t->halt)) {
+        TT_TRY(evaluate(t, metrics, evaluated, err));
     }
     if (!saved) {
-        TT_TRY(save(t, verified, err));
+        TT_TRY(save(t, metrics, verified, true, err));
     }
+    TT_TRY(tt_saver_finish(t, metrics, err));
     if (t->progress.skips > 0 && t->world->rank == 0) {
         char steps[40] = "step was";
         if (t->progress.skips > 1) {
@@ -441,13 +366,48 @@ out:
     return rc;
 }
 
+/* The evaluation after the step that the run continues from, which a stop has cost it, is made now:
+ * lines are those of a run that was left alone. *evaluated out: it is there. Collective. */
+static tt_code make_up(tt_trainer *t, tt_metrics *metrics, bool *evaluated, tt_err *err)
+{
+    tt_code rc = TT_OK;
+    const tt_config *config = &t->print.config;
+    const int64_t step = t->progress.step;
+    int64_t there = metrics->evaluated; /* rank 0 knows */
+    TT_TRY(tt_sum_i64(t->world, &there, 1, err));
+    *evaluated = there > 0;
+    if (!*evaluated && step > 0 && step < config->run.steps && due(config->run.eval_every, step)) {
+        TT_TRY(evaluate(t, metrics, evaluated, err));
+    }
+out:
+    return rc;
+}
+
+/* The sentence of a run that stops before its end; its first step here was the one after `began`. */
+static tt_code stopped(const tt_trainer *t, int64_t began, tt_err *err)
+{
+    const tt_config *config = &t->print.config;
+    const long long step = t->progress.step;
+    char why[64] = "a signal", when[64] = "before the first step; step 0";
+    const bool late = t->halt.all.by_signal == 0;
+    if (late) {
+        snprintf(why, sizeof why, "run.max_seconds (%lld)", (long long)config->run.max_seconds);
+    }
+    if (step > 0) {
+        snprintf(when, sizeof when, "after step %lld, which", step);
+    }
+    return tt_fail(err, TT_ESTOP, "stopped by %s %s is saved in %s%s", why, when, config->run.dir,
+                   late && step == began ? "; it left no time for a step" : "");
+}
+
 tt_code tt_trainer_run(tt_trainer *t, tt_err *err)
 {
     tt_code rc = TT_OK;
     const tt_config *config = &t->print.config;
     const bool evaluates = t->valid_tokens && config->run.eval_every > 0;
-    bool evaluated = !evaluates, saved = t->progress.step > 0, stop = false, verified = false;
-    tt_request request = {false, TT_OK, {TT_OK, ""}};
+    const int64_t began = t->progress.step;
+    bool evaluated = !evaluates, saved = t->kept, verified = false;
+    tt_request request = {.code = TT_OK};
     tt_record record = {0};
     tt_metrics metrics = {0};
     tt_digests digests = {0}, *taken = NULL; /* taken: after the step just made */
@@ -456,53 +416,85 @@ tt_code tt_trainer_run(tt_trainer *t, tt_err *err)
     if (config->run.digest_every > 0) {
         TT_TRY(tt_agree(t->world, tt_digests_open(&digests, t, err), err));
     }
-    if (t->progress.step >= config->run.steps) {
+    if (evaluates) {
+        TT_TRY(make_up(t, &metrics, &evaluated, err));
+    }
+    if (began >= config->run.steps) {
         tt_info(t->log, "all %lld steps of run.steps are done: nothing to train",
                 (long long)config->run.steps);
     }
-    while (t->progress.step < config->run.steps && !stop) {
-        request.stop = request.stop || tt_signals_take() != 0;
-        if (request.code == TT_OK) {
-            request.code = tt_metrics_trace(&metrics, t, &request.err);
-        }
+    while (t->progress.step < config->run.steps && !tt_halt_stops(&t->halt)) {
+        request.saving = tt_saver_busy(t);
+        const tt_progress before = t->progress;
         TT_TRY(tt_step(t, &request, &record, err));
+        if (!record.saving) {
+            TT_TRY(tt_saver_next(t, &metrics, err));
+        }
+        if (record.left) {
+            break;
+        }
         TT_TRY(tt_inject_weight(t, err));
         tt_beat(t->world, "writing metrics");
+        tt_fault_strike(&t->fault, "in_metrics", t->world->rank, record.step);
         verified = false;
         taken = digests_due(t, &record) ? &digests : NULL;
         if (taken) {
             TT_TRY(tt_digests_take(taken, t, err));
         }
-        /* Its code is told in the next step. */
-        request.code = tt_metrics_step(&metrics, t, &record, taken, &request.err);
-        TT_TRY(check_skips(t, &record, err));
-        stop = record.stop;
+        /* The code is told in the next step, or before this one is saved: no checkpoint is ahead of the
+         * metrics, so that steps without a line are made again. */
+        request.code = tt_metrics_trace(&metrics, t, &request.err);
+        if (request.code == TT_OK) {
+            request.code = tt_metrics_step(&metrics, t, &record, taken, &request.err);
+        }
+        if (tt_nonfinite_stops(t, &record)) {
+            TT_TRY(verify(t, &verified, err));
+            rc = tt_nonfinite_stop(t, &before, saved, &record, err);
+            goto out;
+        }
+        TT_TRY(tt_nonfinite_check(t, &record, err));
         if (due(config->dist.verify_every, record.step)) {
             TT_TRY(verify(t, &verified, err));
         }
         evaluated = !evaluates;
         saved = false;
-        if (evaluates && due(config->run.eval_every, record.step)) {
-            TT_TRY(evaluate(t, &metrics, err));
-            evaluated = true;
+        if (evaluates && due(config->run.eval_every, record.step) && !record.stop) {
+            TT_TRY(evaluate(t, &metrics, &evaluated, err));
         }
         /* While steps are being skipped nothing is learned, and saving would push out checkpoints
          * from before the trouble. */
-        if ((due(config->run.save_every, record.step) && t->progress.skips == 0) || stop) {
-            TT_TRY(save(t, &verified, err));
+        if (due(config->run.save_every, record.step) && t->progress.skips == 0) {
+            *err = request.err;
+            TT_TRY(tt_agree(t->world, request.code, err));
+            TT_TRY(save(t, &metrics, &verified, false, err));
             saved = true;
         }
     }
+    const bool done = t->progress.step >= config->run.steps;
+    if (tt_halt_stops(&t->halt) && !saved) {
+        *err = request.err;
+        TT_TRY(tt_agree(t->world, request.code, err));
+        tt_info(t->log, "asked to stop: saving step %lld", (long long)t->progress.step);
+        TT_TRY(save(t, &metrics, &verified, true, err));
+        saved = true;
+    }
     *err = request.err;
     TT_TRY(tt_agree(t->world, request.code, err));
-    if (stop) {
+    if (done) {
+        TT_TRY(finish(t, &metrics, &evaluated, saved, &verified, &record, err));
+    } else {
+        TT_TRY(
+            tt_saver_finish(t, &metrics, err)); /* of what is saved it is said that it is there */
         TT_TRY(tell_memory(t, &metrics, err));
-        rc = tt_fail(err, TT_ESTOP, "stopped by a signal after step %lld, which is saved in %s",
-                     (long long)record.step, config->run.dir);
-        goto out;
     }
-    TT_TRY(finish(t, &metrics, evaluated, saved, &verified, &record, err));
+    if (!done || !evaluated) { /* a run that has done all ends well, whoever asked it to stop */
+        rc = stopped(t, began, err);
+    }
 out:
+    if (rc != TT_OK) { /* whatever ended the run: what was good before it is worth its file */
+        tt_err lost;
+        tt_saver_finish(t, NULL, &lost);
+    }
     tt_live_end(t->log);
     tt_metrics_close(&metrics);
     tt_digests_close(&digests);

@@ -7,8 +7,10 @@
 #include "tutti/base/memory.h"
 #include "tutti/base/narrow.h"
 #include "tutti/dist/poke.h"
+#include "tutti/dist/stop.h"
 #include "tutti/dist/trial.h"
 #include "tutti/dist/watch.h"
+#include "tutti/train/replay.h"
 
 #include "train/train_impl.h"
 
@@ -113,10 +115,14 @@ static void grad_ready(void *user, int stage)
 {
     tt_tutti *u = user;
     tt_err err;
-    if (u->first.code == TT_OK && u->kind == TT_PASS_REDUCES) {
-        if (stage == 0) {
-            tt_inject_spoil(u);
-        }
+    const bool goes = u->kind == TT_PASS_REDUCES;
+    if (u->first.code == TT_OK && goes && stage == 0) {
+        tt_inject_spoil(u);
+    }
+    if (u->first.code == TT_OK) {
+        tt_blame_look(u->trainer, stage, goes);
+    }
+    if (u->first.code == TT_OK && goes) {
         tt_keep_first(&u->first, tt_reduce_ready(&u->reduce, stage, &err), &err);
     }
 }
@@ -140,9 +146,19 @@ static void between(void *user)
 {
     tt_tutti *u = user;
     tt_beat(u->trainer->world, NULL);
+    (void)tt_stop_look(u->trainer->world); /* what one rank has heard the next learns at once */
     if (u->first.code == TT_OK) {
         carry_weights(u);
         carry_gradients(u);
+    }
+}
+
+static void wrote(void *user, const tt_wrote *what)
+{
+    tt_tutti *u = user;
+    tt_inject_wrote(u, what);
+    if (u->replay != NULL) {
+        tt_replay_look(u->replay, what);
     }
 }
 
@@ -269,6 +285,8 @@ void tt_tutti_begin(tt_tutti *u, tt_pass_kind kind, bool add)
     const tt_blueprint *p = &u->trainer->print;
     u->kind = kind;
     u->at = u->visits = 0;
+    const bool shows = u->poison_forward || u->replay != NULL;
+    u->hooks.wrote = shows && kind != TT_PASS_FORWARD ? wrote : NULL;
     if (p->rotates && kind != TT_PASS_FORWARD) {
         const tt_hooks note = {.enter = note_visit, .user = u};
         tt_hooks_walk(&note, &p->recompute, p->shape.L, true);

@@ -30,6 +30,8 @@ START_TEST(test_taken)
         {"nan_grad", {TT_FAULT_NAN_GRAD, "", -1, -1}},
         {"inf_grad:rank=1", {TT_FAULT_INF_GRAD, "", 1, -1}},
         {"flip_grad:rank=1,step=2", {TT_FAULT_FLIP_GRAD, "", 1, 2}},
+        {"huge_grad:step=4", {TT_FAULT_HUGE_GRAD, "", -1, 4}},
+        {"nan_forward:rank=1,step=3", {TT_FAULT_NAN_FORWARD, "", 1, 3}},
         {"bad_norm:step=20", {TT_FAULT_BAD_NORM, "", -1, 20}},
         {"clip_scaled", {TT_FAULT_CLIP_SCALED, "", -1, -1}},
         {"sync_every:step=2", {TT_FAULT_SYNC_EVERY, "", -1, 2}},
@@ -38,8 +40,11 @@ START_TEST(test_taken)
         {"flip_weight:rank=1,step=2", {TT_FAULT_FLIP_WEIGHT, "", 1, 2}},
         {"hang:rank=1,step=2", {TT_FAULT_HANG, "in_step", 1, 2}},
         {"hang", {TT_FAULT_HANG, "in_step", -1, -1}},
+        {"slow=in_micro:rank=1", {TT_FAULT_SLOW, "in_micro", 1, -1}},
         {"hang=in_eval:step=2", {TT_FAULT_HANG, "in_eval", -1, 2}},
         {"crash_at=mid_save", {TT_FAULT_CRASH_AT, "mid_save", -1, -1}},
+        {"crash_at=in_start", {TT_FAULT_CRASH_AT, "in_start", -1, -1}}, /* the table's first, */
+        {"hang=in_end:step=9", {TT_FAULT_HANG, "in_end", -1, 9}},       /* and its last */
         {"crash_at=before_rename:rank=1,step=4", {TT_FAULT_CRASH_AT, "before_rename", 1, 4}}};
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
         tt_fault fault;
@@ -71,6 +76,8 @@ START_TEST(test_refused)
                                "flip_weight=1",
                                "hang=",
                                "hang=nowhere",
+                               "slow",
+                               "slow=nowhere",
                                "crash_at",
                                "crash_at=",
                                "crash_at=nowhere",
@@ -87,7 +94,9 @@ START_TEST(test_refused)
         ck_assert_msg(tt_fault_parse(bad[i], &fault, &err) == TT_EUSER, "taken: %s", bad[i]);
         ck_assert_ptr_nonnull(strstr(err.text, bad[i]));
         ck_assert_ptr_nonnull(strstr(err.text, "nan_grad, inf_grad, flip_grad"));
-        ck_assert_ptr_nonnull(strstr(err.text, "mid_save"));
+        ck_assert_ptr_nonnull(strstr(err.text, "hang=<point>, "));
+        ck_assert_ptr_nonnull(strstr(err.text, "; <point> one of in_start, in_load, "));
+        ck_assert_str_eq(err.text + strlen(err.text) - 6, "in_end"); /* nothing is cut off */
         ck_assert_int_eq(fault.kind, TT_FAULT_NONE);
     }
     char endless[1000];
@@ -127,6 +136,26 @@ START_TEST(test_due)
 }
 END_TEST
 
+/* A fault that would never strike tests nothing. */
+START_TEST(test_never_due)
+{
+    const struct {
+        tt_fault fault;
+        const char *why;
+    } cases[] = {{{TT_FAULT_NAN_GRAD, "", 3, -1}, "no rank 3: of 3 ranks the last is 2"},
+                 {{TT_FAULT_CRASH_AT, "in_end", -1, 6}, "no step 6: run.steps is 5"},
+                 {{TT_FAULT_NAN_GRAD, "", 2, 5}, NULL},
+                 {{TT_FAULT_CRASH_AT, "in_start", 0, 0}, NULL},
+                 {{TT_FAULT_NONE, "", -1, -1}, NULL}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        tt_err err = {0};
+        const tt_code rc = tt_fault_check(&cases[i].fault, 3, 5, &err);
+        ck_assert_int_eq(rc, cases[i].why != NULL ? TT_EUSER : TT_OK);
+        ck_assert(cases[i].why == NULL || strstr(err.text, cases[i].why) != NULL);
+    }
+}
+END_TEST
+
 static int crash_signal(const tt_fault *fault, const char *point, int rank, int64_t step)
 {
     fflush(NULL);
@@ -162,6 +191,7 @@ static Suite *make_suite(void)
     tcase_add_test(tcase, test_refused_in_this_build);
 #endif
     tcase_add_test(tcase, test_due);
+    tcase_add_test(tcase, test_never_due);
     tcase_add_test(tcase, test_crash);
     suite_add_tcase(suite, tcase);
     return suite;

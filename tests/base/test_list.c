@@ -128,11 +128,11 @@ START_TEST(test_trajectory)
     tt_config_preset(&a);
     tt_config_preset(&b);
     ck_assert_int_eq(tt_config_set(&a, "test", "precision.fp32_ops", "head,fc", &err), TT_OK);
-    ck_assert_int_eq(tt_config_same_trajectory(&a, &b, &err), TT_EUSER);
+    ck_assert_int_eq(tt_config_same_trajectory(&a, &b, NULL, &err), TT_EUSER);
     ck_assert_ptr_nonnull(
         strstr(err.text, "precision.fp32_ops is [fc, head] in the checkpoint but [] now"));
     ck_assert_int_eq(tt_config_set(&b, "test", "precision.fp32_ops", "[fc, head]", &err), TT_OK);
-    ck_assert_int_eq(tt_config_same_trajectory(&a, &b, &err), TT_OK);
+    ck_assert_int_eq(tt_config_same_trajectory(&a, &b, NULL, &err), TT_OK);
 }
 END_TEST
 

@@ -16,17 +16,25 @@ static const tt_option *row(const char *path)
 /* Rows are complete, unique, grouped by section, disjoint, and cover every byte that matters. */
 START_TEST(test_rows)
 {
+    size_t paths = 0, bits = 0; /* of the options that a list of options may name */
     static unsigned char cover[sizeof(tt_config)];
     memset(cover, 0, sizeof cover);
     for (int i = 0; i < tt_option_count; i++) {
         const tt_option *o = &tt_options[i];
         ck_assert_ptr_nonnull(strchr(o->path, '.'));
+        if (o->resume == TT_TRAJECTORY || strcmp(o->path, "data.train") == 0) {
+            paths += strlen(o->path) + 1;
+            bits++;
+        }
         ck_assert(o->help != NULL && o->help[0] != '\0' && strpbrk(o->help, "|\n") == NULL);
         const bool words = o->type == TT_OPT_CHOICE || o->type == TT_OPT_CHOICE_OR_REAL ||
                            o->type == TT_OPT_CHOICE_OR_AUTO || o->type == TT_OPT_LIST;
-        ck_assert(words == (o->choices != NULL));
+        /* A list without choices is one of options. */
+        const bool of_options = o->type == TT_OPT_LIST && o->choices == NULL;
+        ck_assert(words == (o->choices != NULL || of_options));
         /* A list of every choice has room, and there is a bit for each. */
-        ck_assert(o->type != TT_OPT_LIST || (strlen(o->choices) < o->bytes && o->bytes <= 128));
+        ck_assert(o->type != TT_OPT_LIST || of_options ||
+                  (strlen(o->choices) < o->bytes && o->bytes <= 128));
         ck_assert(words || o->type == TT_OPT_STRING ||
                   o->bytes == (o->type == TT_OPT_BOOL ? sizeof(bool) : 8));
         ck_assert(
@@ -49,6 +57,8 @@ START_TEST(test_rows)
     for (size_t b = 0; b < sizeof cover; b++) {
         covered += cover[b];
     }
+    ck_assert_uint_le(bits, 64); /* and all of those have room in a list */
+    ck_assert_uint_le(paths, row("run.allow_change")->bytes);
     ck_assert_uint_ge(covered + 32, sizeof(tt_config)); /* the rest is padding behind bools */
     ck_assert_int_eq(row("run.threads")->scope, TT_LOCAL);
     ck_assert_int_eq(row("optim.lr")->scope, TT_GLOBAL);
@@ -278,14 +288,14 @@ START_TEST(test_word_or_number)
         tt_config_text(&a, false, &text);
         ck_assert_int_eq(tt_config_parse(&b, "test", text.data, &err), TT_OK);
         ck_assert_mem_eq(&a.precision, &b.precision, sizeof a.precision);
-        ck_assert_int_eq(tt_config_same_trajectory(&a, &b, &err), TT_OK);
+        ck_assert_int_eq(tt_config_same_trajectory(&a, &b, NULL, &err), TT_OK);
         tt_config_value_json(&a, row("precision.loss_scale"), &json);
         ck_assert_str_eq(json.data, i == 6 ? "\"none\"" : i == 7 ? "\"dynamic\"" : same[i][1]);
         tt_text_free(&text);
         tt_text_free(&json);
     }
     tt_config_preset(&b);
-    ck_assert_int_eq(tt_config_same_trajectory(&b, &a, &err), TT_EUSER);
+    ck_assert_int_eq(tt_config_same_trajectory(&b, &a, NULL, &err), TT_EUSER);
     ck_assert_ptr_nonnull(
         strstr(err.text, "precision.loss_scale is none in the checkpoint but dynamic now"));
 }
@@ -297,26 +307,26 @@ START_TEST(test_same_trajectory)
     tt_err err;
     tt_config_preset(&a);
     b = a;
-    ck_assert_int_eq(tt_config_same_trajectory(&a, &b, &err), TT_OK);
+    ck_assert_int_eq(tt_config_same_trajectory(&a, &b, NULL, &err), TT_OK);
     b.batch.micro = 7;
     b.memory.zero = 0;
     b.run.threads = 3;
     b.run.steps = 100;
     strcpy(b.data.train, "elsewhere.h5");
-    ck_assert_int_eq(tt_config_same_trajectory(&a, &b, &err), TT_OK);
+    ck_assert_int_eq(tt_config_same_trajectory(&a, &b, NULL, &err), TT_OK);
     b.optim.lr = 3e-4;
-    ck_assert_int_eq(tt_config_same_trajectory(&a, &b, &err), TT_EUSER);
+    ck_assert_int_eq(tt_config_same_trajectory(&a, &b, NULL, &err), TT_EUSER);
     ck_assert_ptr_nonnull(strstr(err.text, "optim.lr is 0.0006 in the checkpoint but 0.0003 now"));
     b = a;
     strcpy(b.optim.schedule, "wsd");
-    ck_assert_int_eq(tt_config_same_trajectory(&a, &b, &err), TT_EUSER);
+    ck_assert_int_eq(tt_config_same_trajectory(&a, &b, NULL, &err), TT_EUSER);
     ck_assert_ptr_nonnull(strstr(err.text, "optim.schedule is cosine"));
     b = a;
     b.model.tie_embeddings = false;
-    ck_assert_int_eq(tt_config_same_trajectory(&a, &b, &err), TT_EUSER);
+    ck_assert_int_eq(tt_config_same_trajectory(&a, &b, NULL, &err), TT_EUSER);
     b = a;
     b.data.seed++;
-    ck_assert_int_eq(tt_config_same_trajectory(&a, &b, &err), TT_EUSER);
+    ck_assert_int_eq(tt_config_same_trajectory(&a, &b, NULL, &err), TT_EUSER);
 }
 END_TEST
 

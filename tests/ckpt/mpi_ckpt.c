@@ -208,10 +208,78 @@ START_TEST(prune_is_collective)
         tt_code rc = tt_ckpt_save(world, in_folder(&dir, names[i]), &f->state, NULL, i, &err);
         ck_assert_msg(tt_all(rc == TT_OK), "%s", err.text);
     }
-    ck_assert(tt_all(tt_ckpt_prune(world, dir.path, 2, &err) == TT_OK));
+    ck_assert(tt_all(tt_ckpt_prune(world, dir.path, &(tt_prune){.keep = 2, .newest = 99}, &err) ==
+                     TT_OK));
     ck_assert_int_eq(shared_count(&dir), 2);
     ck_assert(tt_all(access(in_folder(&dir, "step-9.h5"), F_OK) != 0));
     free(f);
+    shared_folder_free(&dir);
+}
+END_TEST
+
+/* Tensors of many pages, cut anywhere, on a disk and on a file system in memory, with a snapshot that a
+ * thread writes while the values change, and without. */
+START_TEST(large_tensors_of_any_cut)
+{
+    enum { M = 811, N = 517, REST = 100003 };
+    tt_world *world = &tt_test_world;
+    const int64_t all = (int64_t)M * N;
+    const bool behind = (_i & 1) != 0;
+    const char *const disk = getenv("TMPDIR");
+    tt_err err = {0};
+    float *value = malloc((size_t)(all + REST) * sizeof *value);
+    float *room = malloc((size_t)(all + REST) * sizeof *room);
+    float *got = malloc((size_t)all * sizeof *got);
+    char before[4096];
+    snprintf(before, sizeof before, "%s", disk != NULL ? disk : "/tmp");
+    setenv("TMPDIR", (_i & 2) != 0 ? "/dev/shm" : before, 1);
+    folder dir = shared_folder();
+    setenv("TMPDIR", before, 1);
+    for (int64_t i = 0; i < all + REST; i++) {
+        value[i] = (float)(i * 7919 % 100003);
+    }
+    /* Ends that are nobody's page: a third, and what is left. */
+    const int64_t from = all * world->rank / world->size,
+                  to = all * (world->rank + 1) / world->size;
+    const int64_t cut = from + (to - from) / 3;
+    const int64_t low = REST * world->rank / world->size;
+    const int64_t high = REST * (world->rank + 1) / world->size;
+    tt_piece piece[3] = {{.first = from, .count = cut - from, .data = value + from},
+                         {.first = cut, .count = to - cut, .data = value + cut},
+                         {.first = low, .count = high - low, .data = value + all + low}};
+    tt_tensor_row row[2] = {
+        {.name = "params/a", .dims = 2, .dim = {M, N}, .pieces = 2, .piece = piece},
+        {.name = "params/b", .dims = 1, .dim = {REST}, .pieces = 1, .piece = piece + 2}};
+    const tt_state state = {.tensors = 2, .tensor = row};
+    const tt_save_how how = {.read_back = true, .behind = behind, .room = behind ? room : NULL};
+    tt_saving *saving = NULL;
+    const char *path = in_folder(&dir, "step-1.h5");
+    tt_code rc = tt_saving_begin(&saving, world, path, &state, &how, &err);
+    ck_assert_msg(tt_all(rc == TT_OK), "%s", err.text);
+    for (int64_t i = 0; i < all + REST && behind; i++) {
+        value[i] += 1;
+    }
+    rc = tt_saving_finish(&saving, &err);
+    ck_assert_msg(tt_all(rc == TT_OK), "%s", err.text);
+    for (int t = 0; t < 2; t++) {
+        const int64_t count = t == 0 ? all : REST, base = t == 0 ? 0 : all;
+        tt_piece whole = {.count = count, .data = got};
+        tt_tensor_row rows[2] = {row[0], row[1]};
+        rows[t].piece = &whole;
+        rows[t].pieces = 1;
+        rows[1 - t].pieces = 0;
+        const tt_state loaded = {.tensors = 2, .tensor = rows};
+        rc = tt_ckpt_load(world, path, &loaded, false, &err);
+        ck_assert_msg(tt_all(rc == TT_OK), "%s", err.text);
+        bool same = true;
+        for (int64_t i = 0; i < count; i++) {
+            same = same && got[i] == (float)((base + i) * 7919 % 100003);
+        }
+        ck_assert(tt_all(same));
+    }
+    free(room);
+    free(got);
+    free(value);
     shared_folder_free(&dir);
 }
 END_TEST
@@ -227,6 +295,7 @@ static Suite *make_suite(void)
     tcase_add_test(tc, pieces_must_cover);
     tcase_add_test(tc, damage_is_seen_by_all);
     tcase_add_test(tc, prune_is_collective);
+    tcase_add_loop_test(tc, large_tensors_of_any_cut, 0, 4);
     suite_add_tcase(suite, tc);
     return suite;
 }

@@ -207,7 +207,7 @@ START_TEST(lost_datasets)
         ck_assert_msg(strstr(err.text, words) != NULL, "%s", err.text);
         ck_assert_int_eq(tt_ckpt_load(NULL, path, &f->state, true, &err),
                          of_params ? TT_EWORLD : TT_OK);
-        ck_assert_int_eq(tt_ckpt_latest(dir.path, NULL, &latest, &skipped, &err), TT_OK);
+        ck_assert_int_eq(tt_ckpt_latest(NULL, dir.path, NULL, &latest, &skipped, &err), TT_OK);
         ck_assert_ptr_null(latest);
         ck_assert_msg(strstr(skipped.data, words) != NULL, "%s", skipped.data);
         tt_text_free(&skipped);
@@ -327,22 +327,19 @@ START_TEST(texts_from_elsewhere)
 }
 END_TEST
 
-/* Other formats, rings of groups, links to elsewhere, huge shapes: refused or passed over. */
+/* Other formats and links to nowhere; rings of groups, links to other files and huge shapes. */
 START_TEST(anything_at_all)
 {
     const char *path = in_folder(&dir, "step-1.h5");
     const hsize_t huge[2] = {INT64_C(1) << 62, 8}, chunk[2] = {1, 8};
+    static const char *const bad[] = {"a group that has two names", "a link leads to another file",
+                                      "it stores less than its shape says"};
     char *latest = NULL;
     tt_text out = {0};
     wants x;
     hid_t file = new_file(path);
     hid_t group = H5Gcreate2(file, "params", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
-    H5Lcreate_hard(file, "/params", file, "/params/again", H5P_DEFAULT, H5P_DEFAULT);
     H5Lcreate_soft("/nowhere", file, "/params/w", H5P_DEFAULT, H5P_DEFAULT);
-    H5Lcreate_external("none.h5", "/x", file, "/params/b", H5P_DEFAULT, H5P_DEFAULT);
-    hid_t space = H5Screate_simple(2, huge, NULL), list = H5Pcreate(H5P_DATASET_CREATE);
-    H5Pset_chunk(list, 2, chunk);
-    H5Dclose(H5Dcreate2(file, "huge", H5T_IEEE_F32LE, space, H5P_DEFAULT, list, H5P_DEFAULT));
     hid_t type = H5Tcopy(H5T_C_S1), one = H5Screate(H5S_SCALAR);
     H5Tset_size(type, 5);
     hid_t format = H5Acreate2(file, "format", type, one, H5P_DEFAULT, H5P_DEFAULT);
@@ -350,15 +347,33 @@ START_TEST(anything_at_all)
     H5Aclose(format);
     H5Sclose(one);
     H5Tclose(type);
-    H5Pclose(list);
-    H5Sclose(space);
     H5Gclose(group);
     H5Fclose(file);
     ck_assert_int_eq(load_params(path, &x), TT_EUSER);
     ck_assert_msg(strstr(err.text, "lacks params/w") != NULL, "%s", err.text);
     ck_assert_int_eq(tt_ckpt_verify(path, &out, &err), TT_EUSER);
     ck_assert_ptr_nonnull(strstr(err.text, "its format is other, not tutti-checkpoint-1"));
-    ck_assert_int_eq(tt_ckpt_latest(dir.path, NULL, &latest, NULL, &err), TT_OK);
+    for (int i = 0; i < 3; i++) {
+        file = new_file(path);
+        group = H5Gcreate2(file, "params", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+        if (i == 0) {
+            H5Lcreate_hard(file, "/params", file, "/params/again", H5P_DEFAULT, H5P_DEFAULT);
+        } else if (i == 1) {
+            H5Lcreate_external("none.h5", "/x", file, "/params/b", H5P_DEFAULT, H5P_DEFAULT);
+        } else {
+            hid_t space = H5Screate_simple(2, huge, NULL), list = H5Pcreate(H5P_DATASET_CREATE);
+            H5Pset_chunk(list, 2, chunk);
+            H5Dclose(
+                H5Dcreate2(file, "huge", H5T_IEEE_F32LE, space, H5P_DEFAULT, list, H5P_DEFAULT));
+            H5Pclose(list);
+            H5Sclose(space);
+        }
+        H5Gclose(group);
+        H5Fclose(file);
+        ck_assert_int_ne(load_params(path, &x), TT_OK);
+        ck_assert_msg(strstr(err.text, bad[i]) != NULL, "%s", err.text);
+    }
+    ck_assert_int_eq(tt_ckpt_latest(NULL, dir.path, NULL, &latest, NULL, &err), TT_OK);
     ck_assert_ptr_null(latest);
     tt_text_free(&out);
 }

@@ -434,7 +434,7 @@ static bool refused_by_verify(const char *path, fixture *got)
     tt_err other;
     tt_ckpt_info(path, &text, &other);
     tt_ckpt_texts(path, &config, &tokenizer, &other);
-    tt_ckpt_latest(dir.path, NULL, &latest, &text, &other);
+    tt_ckpt_latest(NULL, dir.path, NULL, &latest, &text, &other);
     tt_code loaded = tt_ckpt_load(NULL, path, &got->state, false, &other);
     ck_assert_msg((rc == TT_OK) == (loaded == TT_OK), "%s, %s", err.text, other.text);
     free(latest);

@@ -44,7 +44,8 @@ static void latest_before_is(const char *before, const char *name, int passed)
     char *path = NULL;
     tt_text skipped = {0};
     int lines = 0;
-    ck_assert_msg(tt_ckpt_latest(dir.path, before, &path, &skipped, &err) == TT_OK, "%s", err.text);
+    ck_assert_msg(tt_ckpt_latest(NULL, dir.path, before, &path, &skipped, &err) == TT_OK, "%s",
+                  err.text);
     if (name == NULL) {
         ck_assert_ptr_null(path);
     } else {
@@ -59,6 +60,12 @@ static void latest_before_is(const char *before, const char *name, int passed)
     free(path);
 }
 
+static void prune_to(int64_t keep)
+{
+    const tt_prune how = {.keep = keep, .newest = 99};
+    ck_assert_int_eq(tt_ckpt_prune(NULL, dir.path, &how, &err), TT_OK);
+}
+
 static void latest_is(const char *name, int passed)
 {
     latest_before_is(NULL, name, passed);
@@ -68,11 +75,14 @@ START_TEST(nothing_there)
 {
     char *path = NULL;
     latest_is(NULL, 0);
-    ck_assert_int_eq(tt_ckpt_latest(in_folder(&dir, "nowhere"), NULL, &path, NULL, &err), TT_OK);
+    ck_assert_int_eq(tt_ckpt_latest(NULL, in_folder(&dir, "nowhere"), NULL, &path, NULL, &err),
+                     TT_OK);
     ck_assert_ptr_null(path);
-    ck_assert_int_eq(tt_ckpt_prune(NULL, in_folder(&dir, "nowhere"), 1, &err), TT_OK);
+    ck_assert_int_eq(
+        tt_ckpt_prune(NULL, in_folder(&dir, "nowhere"), &(tt_prune){.keep = 1, .newest = 99}, &err),
+        TT_OK);
     spill(in_folder(&dir, "step-1.h5"), "x", 1);
-    ck_assert_int_eq(tt_ckpt_latest(in_folder(&dir, "step-1.h5"), NULL, &path, NULL, &err),
+    ck_assert_int_eq(tt_ckpt_latest(NULL, in_folder(&dir, "step-1.h5"), NULL, &path, NULL, &err),
                      TT_EWORLD);
     ck_assert_ptr_nonnull(strstr(err.text, "cannot list"));
 }
@@ -106,7 +116,7 @@ START_TEST(damaged_are_passed_over)
     latest_is("step-2.h5", 2);
     ck_assert_int_eq(mkfifo(in_folder(&dir, "step-6.h5"), 0600), 0); /* opening it would wait */
     latest_is("step-2.h5", 3);
-    ck_assert_int_eq(tt_ckpt_prune(NULL, dir.path, 2, &err), TT_OK);
+    prune_to(2);
     ck_assert(there("step-1.h5") && there("step-6.h5"));
     spoil("step-2.h5");
     spoil("step-1.h5");
@@ -128,7 +138,7 @@ START_TEST(only_before)
     latest_before_is("elsewhere/step-11.h5", "step-010.h5", 0);
     latest_before_is("step-10.h5", "step-8.h5", 1);
     latest_before_is("step-8.h5", NULL, 0);
-    ck_assert_int_eq(tt_ckpt_latest(dir.path, "step-9/best.h5", &path, NULL, &err), TT_EUSER);
+    ck_assert_int_eq(tt_ckpt_latest(NULL, dir.path, "step-9/best.h5", &path, NULL, &err), TT_EUSER);
     ck_assert_ptr_nonnull(strstr(err.text, "step-9/best.h5 is not named step-<digits>.h5"));
     ck_assert_ptr_null(path);
 }
@@ -138,7 +148,7 @@ static void latest_cannot_open(const char *name, int reason)
 {
     char *path = NULL;
     tt_text skipped = {0};
-    ck_assert_int_eq(tt_ckpt_latest(dir.path, NULL, &path, &skipped, &err), TT_EWORLD);
+    ck_assert_int_eq(tt_ckpt_latest(NULL, dir.path, NULL, &path, &skipped, &err), TT_EWORLD);
     ck_assert_msg(strstr(err.text, in_folder(&dir, name)) != NULL, "%s", err.text);
     ck_assert_msg(strstr(err.text, strerror(reason)) != NULL, "%s", err.text);
     ck_assert_ptr_null(path);
@@ -179,12 +189,12 @@ START_TEST(prune_keeps_the_newest)
     }
     save("best.h5");
     spill(in_folder(&dir, ".step-12.h5.part"), "half", 4);
-    ck_assert_int_eq(tt_ckpt_prune(NULL, dir.path, 0, &err), TT_OK);
+    prune_to(0);
     ck_assert_int_eq(folder_count(&dir), 5);
     ck_assert(!there(".step-12.h5.part"));
-    ck_assert_int_eq(tt_ckpt_prune(NULL, dir.path, 4, &err), TT_OK);
+    prune_to(4);
     ck_assert_int_eq(folder_count(&dir), 5);
-    ck_assert_int_eq(tt_ckpt_prune(NULL, dir.path, 2, &err), TT_OK);
+    prune_to(2);
     ck_assert(!there("step-8.h5") && !there("step-9.h5"));
     ck_assert(there("step-10.h5") && there("step-11.h5") && there("best.h5"));
 }
@@ -199,10 +209,43 @@ START_TEST(prune_never_deletes_the_last_good)
     }
     spoil("step-3.h5");
     spoil("step-4.h5");
-    ck_assert_int_eq(tt_ckpt_prune(NULL, dir.path, 1, &err), TT_OK);
+    prune_to(1);
     ck_assert(!there("step-1.h5") && there("step-2.h5"));
     ck_assert(there("step-3.h5") && there("step-4.h5"));
     latest_is("step-2.h5", 2);
+}
+END_TEST
+
+/* What looks whole may have been passed over for its digests, or be of another run: it pushes out
+ * nothing, and when the run has gone beyond it, it goes in its turn. */
+START_TEST(what_was_passed_over_does_not_count)
+{
+    const char *names[] = {"step-2.h5", "step-4.h5", "step-6.h5", "step-8.h5", "step-30.h5"};
+    int64_t *steps = NULL;
+    int count = 0;
+    for (int i = 0; i < 5; i++) {
+        save(names[i]);
+    }
+    ck_assert_int_eq(tt_ckpt_beyond(dir.path, 4, &steps, &count, &err), TT_OK);
+    ck_assert_int_eq(count, 3);
+    ck_assert(steps[0] == 30 && steps[1] == 8 && steps[2] == 6);
+    tt_prune how = {.keep = 2, .newest = 5, .doubtful = steps, .doubts = count};
+    save("step-5.h5");
+    ck_assert_int_eq(tt_ckpt_prune(NULL, dir.path, &how, &err), TT_OK);
+    ck_assert(!there("step-2.h5") && there("step-4.h5") && there("step-5.h5"));
+    ck_assert(there("step-6.h5") && there("step-8.h5") && there("step-30.h5"));
+    how.newest = 7;
+    save("step-7.h5");
+    ck_assert_int_eq(tt_ckpt_prune(NULL, dir.path, &how, &err), TT_OK);
+    ck_assert(!there("step-4.h5") && there("step-5.h5") && there("step-6.h5"));
+    how.newest = 9;
+    save("step-9.h5");
+    ck_assert_int_eq(tt_ckpt_prune(NULL, dir.path, &how, &err), TT_OK);
+    ck_assert(!there("step-5.h5") && !there("step-6.h5") && there("step-7.h5"));
+    ck_assert(there("step-8.h5") && there("step-9.h5") && there("step-30.h5"));
+    free(steps);
+    ck_assert_int_eq(tt_ckpt_beyond(dir.path, 30, &steps, &count, &err), TT_OK);
+    ck_assert(count == 0 && steps == NULL);
 }
 END_TEST
 
@@ -218,6 +261,7 @@ static Suite *make_suite(void)
     tcase_add_test(tc, unreadable_are_not_passed_over);
     tcase_add_test(tc, prune_keeps_the_newest);
     tcase_add_test(tc, prune_never_deletes_the_last_good);
+    tcase_add_test(tc, what_was_passed_over_does_not_count);
     suite_add_tcase(suite, tc);
     return suite;
 }

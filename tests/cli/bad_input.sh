@@ -79,7 +79,7 @@ code=0
 scripts/run.sh -n 1 -t $limit "$tutti" train "$work/tiny.yaml" "run.dir=$work/none" : \
     -n 1 env TUTTI_ISA=guard "$tutti" train "$work/tiny.yaml" "run.dir=$work/none" >"$work/out" 2>"$work/err" || code=$?
 refused "other kernels on one rank" 2 "isa"
-check "a refused run leaves no checkpoint and no metrics" test -z "$(find "$work/none" -type f 2>/dev/null)"
+check "a refused run leaves no checkpoint and no metrics" test -z "$(find "$work/none" -type f ! -name lock 2>/dev/null)"
 
 # --- an earlier run's files ---
 trained "run to continue from" 2 good run.steps=2
@@ -100,7 +100,7 @@ refused "initial weights of a token file" 2 "$work/documents.h5"
 equal "files of the earlier run are untouched" "$before" "$(tree "$work/good")"
 
 # A byte of a tensor is turned over; the reader of digests finds it.
-offset=$(h5dump -H -p -d /params/wte "$saved" | sed -n 's/.*OFFSET \([0-9]*\).*/\1/p')
+offset=9000 # the first tensor, wte, takes 16448 bytes from near the beginning on
 cp "$saved" "$work/bad.h5"
 printf '\125' | dd of="$work/bad.h5" bs=1 seek=$((offset + 101)) conv=notrunc status=none
 train 2 none "run.init_from=$work/bad.h5"
@@ -110,7 +110,7 @@ mkdir "$work/damaged"
 cp "$work/bad.h5" "$work/damaged/step-00000002.h5"
 train 2 damaged run.resume=must
 refused "continuing from a damaged checkpoint" 1 "step-00000002.h5 is damaged: params/wte"
-equal "and nothing is begun beside it" "step-00000002.h5" "$(ls "$work/damaged")"
+equal "and nothing is begun beside it" "lock step-00000002.h5" "$(cd "$work/damaged" && echo *)"
 train 2 damaged
 refused "nor in place of it" 1 "no other checkpoint"
 # A file that is cut short, as by a crash of the machine, is passed over for the one before.

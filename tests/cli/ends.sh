@@ -26,27 +26,6 @@ goes_on() {
     check "$name: goes on from there" grep -q "continuing from .*(step $step)" "$work/err"
 }
 
-# aside COMMAND...: one of the functions below in the background, three at a time, with files of its own:
-# most of what they do is to wait. together: their results.
-asides=0
-aside() {
-    local own
-    printf -v own '%s/aside-%02d' "$work" $((++asides))
-    while (($(jobs -rp | wc -l) >= 3)); do wait -n; done
-    mkdir "$own"
-    cp "$work/tiny.yaml" "$own"
-    in_folder "$own" "$@" >"$own/said" 2>&1 &
-}
-in_folder() {
-    work=$1
-    "${@:2}"
-}
-together() {
-    wait
-    cat "$work"/aside-*/said
-    rm -rf "$work"/aside-*
-}
-
 saves=(run.save_every=2 run.keep=2)
 
 # --- a process that is stopped or killed ---

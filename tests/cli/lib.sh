@@ -73,21 +73,58 @@ trained() {
     verdict "$name" "$code"
 }
 
-# begin NAME RANKS KEY=VALUE...: a run with no end in sight, in the background; returns when it is under
-# way. $job is the runner's process, $work/NAME.pid.R that of rank R.
-begin() {
-    local name=$1 ranks=$2 tries=0
+# launch NAME RANKS KEY=VALUE...: a run in the background. $job is the runner's process, $work/NAME.pid.R that
+# of rank R. SIGINT is as in a terminal: a shell's background job would ignore it.
+launch() {
+    local name=$1 ranks=$2
     shift 2
     # shellcheck disable=SC2016 # the inner shell's dollars
-    scripts/run.sh -n "$ranks" -t "$limit" bash -c 'echo $$ >"$0.${OMPI_COMM_WORLD_RANK:-0}"; exec "$@"' \
-        "$work/$name.pid" "$tutti" train "$work/tiny.yaml" "run.dir=$work/$name" run.steps=1000000 "$@" \
-        >"$work/out" 2>"$work/err" &
+    env --default-signal=INT scripts/run.sh -n "$ranks" -t "$limit" \
+        bash -c 'echo $$ >"$0.${OMPI_COMM_WORLD_RANK:-0}"; exec "$@"' \
+        "$work/$name.pid" "$tutti" train "$work/tiny.yaml" "run.dir=$work/$name" "$@" \
+        >"$work/out" 2>"$work/err" </dev/null &
     # shellcheck disable=SC2034 # for the scripts
     job=$!
-    until [[ $(metric "$name" loss 2>/dev/null | wc -l) -ge 3 ]] || ((++tries > 300)); do
-        sleep 0.1
-    done
 }
+# awaits COMMAND...: until it succeeds, for half a minute.
+awaits() {
+    local tries=0
+    until "$@" || ((++tries > 600)); do sleep 0.05; done
+    ((tries <= 600))
+}
+# begin NAME RANKS KEY=VALUE...: a run with no end in sight, in the background; returns when it is under
+# way.
+begin() {
+    launch "$1" "$2" run.steps=1000000 "${@:3}"
+    awaits has_steps "$1" 3
+}
+# has_steps NAME COUNT: so many are in its metrics.
+has_steps() { [[ $(metric "$1" loss 2>/dev/null | wc -l) -ge $2 ]]; }
+
+# aside COMMAND...: one of a script's functions in the background, three at a time, with files of its own:
+# most of what they do is to wait. together: their results.
+asides=0
+aside() {
+    local own
+    printf -v own '%s/aside-%03d' "$work" $((++asides))
+    while (($(jobs -rp | wc -l) >= 3)); do wait -n; done
+    mkdir "$own"
+    cp "$work/tiny.yaml" "$own"
+    in_folder "$own" "$@" >"$own/said" 2>&1 &
+}
+in_folder() {
+    work=$1
+    "${@:2}"
+}
+together() {
+    wait
+    cat "$work"/aside-*/said
+    rm -rf "$work"/aside-*
+}
+
+# any N: $drawn, a number from 0 to N - 1. Never in a subshell, where RANDOM does not follow its seed.
+# shellcheck disable=SC2034 # for the scripts
+any() { drawn=$(((RANDOM * 32768 + RANDOM) % $1)); }
 
 verify() { "$tutti" checkpoint verify "$1" >/dev/null; }
 

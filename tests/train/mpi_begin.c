@@ -118,7 +118,7 @@ START_TEST(init_from_takes_weights_only)
     tt_trainer source, t;
     open_trainer(&source, &config, &tt_test_world);
     steps(&source, FIRST);
-    must(tt_state_save(&source, true, &err_));
+    must(tt_saver_save(&source, NULL, true, true, &err_));
     set(&fresh, "run.init_from", "%s", in_folder("source/step-%08d.h5", FIRST));
     set(&fresh, "optim.lr", "5e-3");
     set(&fresh, "memory.zero", "0");
@@ -130,7 +130,7 @@ START_TEST(init_from_takes_weights_only)
         same_shards(&t, t.optimizer.all.master, &source, source.optimizer.all.master, NULL)));
     /* A checkpoint of its own goes before. */
     steps(&t, 1);
-    must(tt_state_save(&t, true, &err_));
+    must(tt_saver_save(&t, NULL, true, true, &err_));
     tt_trainer_close(&t);
     open_trainer(&t, &fresh, &tt_test_world);
     ck_assert(everywhere(t.progress.step == 1));

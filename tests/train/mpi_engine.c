@@ -85,7 +85,7 @@ static const struct yardstick *yardstick_of(int kind)
             y->gradient[i] = collected(&whole, false);
             if (i == STEPS - 2) {
                 must(tt_evaluate(&alone, whole.model, &whole.valid_sampler, &whole.batch, 5,
-                                 &whole.tutti, &y->valid, &err_));
+                                 &whole.tutti, NULL, &y->valid, &err_));
             }
         }
         y->masters = masters_of(&whole);
@@ -155,7 +155,7 @@ START_TEST(every_way_has_the_same_bits)
         }
         ck_assert(everywhere(record.comm_exposed_ms <= record.comm_ms + 1e-6));
         if (i == STEPS - 2) { /* passes forward between the steps, unevenly */
-            must(tt_evaluate(&tt_test_world, t.model, &t.valid_sampler, &t.batch, 5, &t.tutti,
+            must(tt_evaluate(&tt_test_world, t.model, &t.valid_sampler, &t.batch, 5, &t.tutti, NULL,
                              &loss, &err_));
             ck_assert(
                 everywhere(loss.count == alone_has->valid.count &&
@@ -179,7 +179,7 @@ START_TEST(a_rank_without_data_takes_part)
     set(&config, "batch.micro", "1");
     open_trainer(&t, &config, &tt_test_world);
     step_once(&t, &record);
-    tt_request request = {false, TT_OK, {TT_OK, ""}};
+    tt_request request = {.code = TT_OK};
     if (tt_test_world.rank == tt_test_world.size - 1) {
         request.code = tt_fail(&request.err, TT_EWORLD, "no data");
     }

@@ -49,20 +49,21 @@ START_TEST(loss_knows_no_split)
     set(&config, "batch.micro", "%d", B);
     set(&config, "model.dropout", "0.5");
     open_trainer(&t, &config, &tt_test_world);
-    must(tt_evaluate(&tt_test_world, t.model, &t.valid_sampler, &t.batch, WINDOWS, &t.tutti, &loss,
-                     &err_));
+    must(tt_evaluate(&tt_test_world, t.model, &t.valid_sampler, &t.batch, WINDOWS, &t.tutti, NULL,
+                     &loss, &err_));
     ck_assert(everywhere(loss.count == wanted.count && wanted.count > 0));
     ck_assert((loss.count == WINDOWS * CONTEXT) == (strcmp(kinds[kind].mode, "stream") == 0));
     ck_assert_msg(everywhere(sum_of(&loss) == sum_of(&wanted)), "%.17g %.17g", sum_of(&loss),
                   sum_of(&wanted));
     /* Without a world: all of it on each rank. */
     tt_loss own;
-    must(tt_evaluate(NULL, t.model, &t.valid_sampler, &t.batch, WINDOWS, &t.tutti, &own, &err_));
+    must(tt_evaluate(NULL, t.model, &t.valid_sampler, &t.batch, WINDOWS, &t.tutti, NULL, &own,
+                     &err_));
     ck_assert_msg(everywhere(own.count == loss.count && sum_of(&own) == sum_of(&loss)),
                   "%.17g %.17g", sum_of(&own), sum_of(&loss));
     /* Nothing to look at: nothing found. */
-    must(
-        tt_evaluate(&tt_test_world, t.model, &t.valid_sampler, &t.batch, 0, &t.tutti, &own, &err_));
+    must(tt_evaluate(&tt_test_world, t.model, &t.valid_sampler, &t.batch, 0, &t.tutti, NULL, &own,
+                     &err_));
     ck_assert(everywhere(own.count == 0 && sum_of(&own) == 0));
     tt_trainer_close(&t);
 }
@@ -82,7 +83,7 @@ START_TEST(evaluation_leaves_the_run_alone)
         step_once(&one, &record);
         step_once(&two, &record);
         must(tt_evaluate(&tt_test_world, two.model, &two.valid_sampler, &two.batch, WINDOWS,
-                         &two.tutti, &loss, &err_));
+                         &two.tutti, NULL, &loss, &err_));
     }
     ck_assert(everywhere(same_state(&one, &two)));
     tt_trainer_close(&one);
@@ -104,7 +105,7 @@ START_TEST(unreadable_samples_on_one_rank)
         t.valid_sampler.tokens = damaged;
     }
     tt_code rc = tt_evaluate(&tt_test_world, t.model, &t.valid_sampler, &t.batch, WINDOWS, &t.tutti,
-                             &loss, &err);
+                             NULL, &loss, &err);
     ck_assert_msg(everywhere(rc == TT_EWORLD), "%d %s", rc, err.text);
     ck_assert(everywhere(strstr(err.text, "damaged.h5") != NULL));
     tt_tokens_close(damaged);

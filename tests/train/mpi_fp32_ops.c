@@ -101,7 +101,8 @@ START_TEST(goes_on)
     open_trainer(&whole, &own, &alone);
     steps(&whole, FIRST);
     rest = own;
-    set(&rest, "run.dir", "%s", config.run.dir);
+    set(&rest, "run.dir", "%s", in_folder("go-%d-rest-%d", _i, my_rank()));
+    lend(&config, &rest, FIRST);
     set(&rest, "memory.zero", "0");
     open_trainer(&t, &rest, &alone);
     ck_assert(everywhere(t.progress.step == FIRST && same_copies(&t, &whole)));

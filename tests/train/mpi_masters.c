@@ -75,7 +75,7 @@ START_TEST(files_know_no_kinds)
     set(&config, "memory.zero", "0"); /* all masters at hand */
     open_trainer(&source, &config, &tt_test_world);
     steps(&source, FIRST);
-    must(tt_state_save(&source, true, &err_));
+    must(tt_saver_save(&source, NULL, true, true, &err_));
     for (int kind = 0; kind < KINDS; kind++) {
         fresh = kind_config("fresh", kind);
         set(&fresh, "run.resume", "never");
@@ -184,7 +184,7 @@ START_TEST(broken_weights_are_not_saved)
     open_trainer(&t, &config, &tt_test_world);
     for (int i = 0; i < 2; i++) {
         tt_masters_put(&t, 70 + i, 1, &bad[i]); /* only who owns it takes it */
-        tt_code rc = tt_state_save(&t, true, &err);
+        tt_code rc = tt_saver_save(&t, NULL, true, true, &err);
         ck_assert_msg(everywhere(rc == TT_EWORLD && strstr(err.text, "not finite") != NULL), "%s",
                       err.text);
     }

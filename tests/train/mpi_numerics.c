@@ -158,7 +158,7 @@ START_TEST(rounded_weights_are_counted_once)
     }
     for (int step = 1; step <= 4; step++) {
         tt_err err = {TT_OK, ""};
-        tt_request request = {false, TT_OK, {TT_OK, ""}};
+        tt_request request = {.code = TT_OK};
         must(tt_step(&t, &request, &record,
                      &err)); /* weights are on their way when the next begins */
         for (int role = 0; role < (int)TT_ROLES && step % 2 == 0; role++) {

@@ -105,7 +105,7 @@ START_TEST(a_run_may_change_over)
         ck_assert(everywhere(t.progress.step == 2 * part));
         ck_assert(everywhere((t.optimizer.chunks != NULL) == (part == 1)));
         steps(&t, 2);
-        must(tt_state_save(&t, true, &err_));
+        must(tt_saver_save(&t, NULL, true, true, &err_));
         tt_digests got = digests_of(&t);
         ck_assert(everywhere(part < 2 || same_digests(&got, &wanted)));
         tt_digests_close(&got);
@@ -168,7 +168,7 @@ START_TEST(a_disk_that_fails)
     tt_record record;
     tt_digests digests;
     tt_err err = {TT_OK, ""};
-    const tt_request request = {false, TT_OK, {TT_OK, ""}};
+    const tt_request request = {.code = TT_OK};
     const int last = tt_test_world.size - 1;
     tt_code rc;
     set(&config, "run.dir", "%s", in_folder("fails-%d", _i));
@@ -189,7 +189,7 @@ START_TEST(a_disk_that_fails)
         rc = tt_step(&t, &request, &record, &err);
         ck_assert(everywhere((_i == IN_UPDATE) == (strstr(err.text, "step 2: ") != NULL)));
     } else if (_i == BEFORE_SAVE) {
-        rc = tt_state_save(&t, true, &err);
+        rc = tt_saver_save(&t, NULL, true, true, &err);
     } else {
         rc = tt_digests_take(&digests, &t, &err);
     }

@@ -279,7 +279,7 @@ START_TEST(unreadable_data_on_one_rank)
     tt_record record;
     tt_tokens *damaged = NULL;
     tt_err err = {TT_OK, ""};
-    const tt_request request = {false, TT_OK, {TT_OK, ""}};
+    const tt_request request = {.code = TT_OK};
     const int victim = tt_test_world.size - 1;
     bool mine = tt_test_world.rank == victim;
     set(&config, "batch.accumulate", "2");
@@ -306,7 +306,7 @@ START_TEST(failure_between_steps)
     tt_trainer t;
     tt_record record;
     tt_err err = {TT_OK, ""};
-    tt_request request = {false, TT_OK, {TT_OK, ""}};
+    tt_request request = {.code = TT_OK};
     tt_code wanted = _i == 0 ? TT_EWORLD : TT_EUSER;
     open_trainer(&t, &config, &tt_test_world);
     step_once(&t, &record);
@@ -317,24 +317,6 @@ START_TEST(failure_between_steps)
     ck_assert(everywhere(rc == wanted && err.code == wanted));
     ck_assert(everywhere(strstr(err.text, "the disk is full") != NULL && same_text(err.text)));
     ck_assert(everywhere(t.progress.step == 1));
-    tt_trainer_close(&t);
-}
-END_TEST
-
-START_TEST(stop_asked_of_one_rank_is_known_to_all)
-{
-    tt_config config = tiny_config("stop");
-    tt_trainer t;
-    tt_record record;
-    tt_err err = {TT_OK, ""};
-    tt_request request = {tt_test_world.rank == tt_test_world.size - 1, TT_OK, {TT_OK, ""}};
-    open_trainer(&t, &config, &tt_test_world);
-    step_once(&t, &record);
-    ck_assert(everywhere(!record.stop));
-    ck_assert(everywhere(tt_step(&t, &request, &record, &err) == TT_OK));
-    ck_assert(everywhere(record.stop && !record.skipped)); /* the step is made */
-    step_once(&t, &record);
-    ck_assert(everywhere(!record.stop));
     tt_trainer_close(&t);
 }
 END_TEST
@@ -445,7 +427,6 @@ static Suite *make_suite(void)
     tcase_add_test(tests, wrong_normalisation_shows);
     tcase_add_test(tests, unreadable_data_on_one_rank);
     tcase_add_loop_test(tests, failure_between_steps, 0, 2);
-    tcase_add_test(tests, stop_asked_of_one_rank_is_known_to_all);
     tcase_add_test(tests, more_ranks_than_pieces);
     suite_add_tcase(suite, tests);
     return suite;

@@ -196,6 +196,25 @@ START_TEST(agreement)
 }
 END_TEST
 
+/* Where ranks meet in every micro-batch anyway, they ask whether one leaves: once between two. */
+START_TEST(meetings)
+{
+    network = (tt_network){.ranks = 2, .node_ranks = 1, .latency = 1e-3, .link = 8e3};
+    work.agreements = 2;
+    work.met = 8;
+    for (int i = 0; i < 4; i++) {
+        work.zero = i;
+        const double one = tt_forecast_make(&work, &network, 1).agree;
+        near(one, 2e-3, "one micro-batch");
+        near(tt_forecast_make(&work, &network, 4).agree - one, i == 3 ? 3 * 2e-3 : 0, "four");
+        work.often = i >= 2;
+        near(tt_forecast_make(&work, &network, 4).agree - one, i >= 2 ? 3 * 2e-3 : 0,
+             "four, pieces");
+        work.often = false;
+    }
+}
+END_TEST
+
 START_TEST(alone)
 {
     network.ranks = 1;
@@ -252,6 +271,7 @@ static Suite *make_suite(void)
     tcase_add_test(tcase, pieces);
     tcase_add_test(tcase, a_stage_ahead);
     tcase_add_test(tcase, agreement);
+    tcase_add_test(tcase, meetings);
     tcase_add_test(tcase, alone);
     tcase_add_test(tcase, monotone);
     suite_add_tcase(suite, tcase);

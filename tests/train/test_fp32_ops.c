@@ -198,11 +198,11 @@ START_TEST(read_is_as_trained)
     set(&config, "run.dir", "%s", in_folder("read-%d", _i));
     open_trainer(&t, &config, &alone);
     steps(&t, 2);
-    must(tt_state_save(&t, true, &err_));
-    must(tt_evaluate(NULL, t.model, &t.valid_sampler, &t.batch, 5, &t.tutti, &wanted, &err_));
+    must(tt_saver_save(&t, NULL, true, true, &err_));
+    must(tt_evaluate(NULL, t.model, &t.valid_sampler, &t.batch, 5, &t.tutti, NULL, &wanted, &err_));
     const char *path = in_folder("read-%d/step-00000002.h5", _i);
     must(tt_infer_open(&infer, NULL, path, 0, NULL, 2, &err_));
-    must(tt_evaluate(NULL, infer.model, &t.valid_sampler, &t.batch, 5, NULL, &loss, &err_));
+    must(tt_evaluate(NULL, infer.model, &t.valid_sampler, &t.batch, 5, NULL, NULL, &loss, &err_));
     ck_assert_int_eq(loss.count, wanted.count);
     ck_assert_msg(sum_of(&loss) == sum_of(&wanted), "%s of %s: %.9g, trained %.9g", shapes[_i].ops,
                   shapes[_i].compute, sum_of(&loss), sum_of(&wanted));

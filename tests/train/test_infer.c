@@ -11,8 +11,8 @@ static tt_loss make_checkpoint(const tt_config *config)
     open_trainer(&t, config, &alone);
     step_once(&t, &record);
     step_once(&t, &record);
-    must(tt_state_save(&t, true, &err_));
-    must(tt_evaluate(NULL, t.model, &t.valid_sampler, &t.batch, 5, &t.tutti, &loss, &err_));
+    must(tt_saver_save(&t, NULL, true, true, &err_));
+    must(tt_evaluate(NULL, t.model, &t.valid_sampler, &t.batch, 5, &t.tutti, NULL, &loss, &err_));
     tt_trainer_close(&t);
     return loss;
 }
@@ -39,7 +39,7 @@ static tt_loss loss_of(tt_infer *infer)
     tt_batch_place(&batch, infer->B, T, memory);
     must(tt_tokens_open(&tokens, in_folder("data.h5"), true, &err_));
     must(tt_evaluate_sampler(&sampler, tokens, "stream", T, &err_));
-    must(tt_evaluate(NULL, infer->model, &sampler, &batch, 5, NULL, &loss, &err_));
+    must(tt_evaluate(NULL, infer->model, &sampler, &batch, 5, NULL, NULL, &loss, &err_));
     tt_tokens_close(tokens);
     free(memory);
     return loss;
@@ -78,7 +78,7 @@ START_TEST(split_masters_are_read_as_trained)
     open_trainer(&t, &config, &alone);
     const int64_t at = tt_params_find(&t.print.params, "ln_f.weight")->offset;
     tt_masters_put(&t, at, 1, &half);
-    must(tt_state_save(&t, true, &err_));
+    must(tt_saver_save(&t, NULL, true, true, &err_));
     must(tt_infer_open(&infer, NULL, in_folder("split/step-00000000.h5"), 0, NULL, 2, &err_));
     ck_assert_mem_eq(infer.weights, t.weights, tt_bytes(t.print.params.total, sizeof(tt_bf16)));
     ck_assert(tt_f32_of_bf16(((tt_bf16 *)infer.weights)[at]) == 1 + 0x1p-7f); /* not to even */

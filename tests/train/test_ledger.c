@@ -249,8 +249,9 @@ START_TEST(keepings_by_hand)
     ck_assert_uint_eq(whole->bytes, q.plan.bytes[TT_MEM_GRADIENTS]);
     ck_assert_int_eq(whole->wire_bytes, q.plan.wire_bytes);
     ck_assert_uint_eq(pieces->bytes, p.plan.bytes[TT_MEM_GRADIENTS]);
-    ck_assert_int_eq(pieces->wire_bytes - whole->wire_bytes, (K - 1) * 4 * q.params.total);
-    ck_assert_int_eq(pieces->wire_calls - whole->wire_calls, (K - 1) * q.buckets.count);
+    /* and after each micro-batch but the last a word about who leaves */
+    ck_assert_int_eq(pieces->wire_bytes - whole->wire_bytes, (K - 1) * (4 * q.params.total + 8));
+    ck_assert_int_eq(pieces->wire_calls - whole->wire_calls, (K - 1) * (q.buckets.count + 1));
     tt_ledger_text(&ledger, &page);
     ck_assert_ptr_nonnull(strstr(page.data, "\n  gradients whole "));
     ck_assert_ptr_nonnull(strstr(page.data, " in memory (chosen)\n  gradients pieces "));

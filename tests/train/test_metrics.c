@@ -209,7 +209,7 @@ START_TEST(a_run_writes_the_promised_lines)
     open_trainer(&t, &config, &alone);
     must(tt_trainer_run(&t, &err_));
     lines got = read_lines(in_run(&config, "metrics.jsonl"));
-    ck_assert_int_eq(got.count, 1 + 4 + 2 + 1);
+    ck_assert_int_eq(got.count, 1 + 4 + 2 + 1 + 1);
     has_keys(got.line[0], "run");
     static const char *const said[] = {"version", "config", "ranks",     "threads",
                                        "isa",     "plan",   "parameters"};
@@ -220,7 +220,10 @@ START_TEST(a_run_writes_the_promised_lines)
     ck_assert(number_of(got.line[0], "ranks") == 1);
     ck_assert(number_of(got.line[0], "total_bytes") == (double)t.print.plan.total);
     double seen = 0;
-    for (int i = 1, step = 1; i < got.count - 1; i++) {
+    ck_assert(number_of(got.line[got.count - 2], "step") == 4);
+    ck_assert_ptr_nonnull(strstr(got.line[got.count - 2], "\"saved\": \"step-00000004.h5\""));
+    ck_assert(number_of(got.line[got.count - 2], "save_mb_per_s") > 0);
+    for (int i = 1, step = 1; i < got.count - 2; i++) {
         if (i == 3 || i == 6) {
             has_keys(got.line[i], valid_keys);
             ck_assert(number_of(got.line[i], "step") == step - 1);

@@ -21,7 +21,6 @@
 #include "tutti/train/memory.h"
 #include "tutti/train/metrics.h"
 #include "tutti/train/plan.h"
-#include "tutti/train/signals.h"
 #include "tutti/train/state.h"
 #include "tutti/train/step.h"
 #include "tutti/train/trainer.h"
@@ -221,6 +220,17 @@ static inline tt_config alone_config(const tt_config *config, int64_t sequences)
     return own;
 }
 
+/* The checkpoint of that step in the run.dir of another configuration too: a folder is one job's. */
+static inline void lend(const tt_config *from, const tt_config *to, int step)
+{
+    tt_err err;
+    char path[2][TT_PATH + 32];
+    snprintf(path[0], sizeof path[0], "%s/step-%08d.h5", from->run.dir, step);
+    snprintf(path[1], sizeof path[1], "%s/step-%08d.h5", to->run.dir, step);
+    ck_assert_int_eq(tt_make_folders(to->run.dir, &err), TT_OK);
+    ck_assert_int_eq(link(path[0], path[1]), 0);
+}
+
 static inline void open_trainer(tt_trainer *trainer, const tt_config *config, tt_world *world)
 {
     tt_err err = {TT_OK, ""};
@@ -231,7 +241,7 @@ static inline void open_trainer(tt_trainer *trainer, const tt_config *config, tt
 static inline void step_once(tt_trainer *trainer, tt_record *record)
 {
     tt_err err = {TT_OK, ""};
-    tt_request request = {false, TT_OK, {TT_OK, ""}};
+    tt_request request = {.code = TT_OK};
     tt_code rc = tt_step(trainer, &request, record, &err);
     if (rc == TT_OK) { /* so that weights are those of all, not on their way */
         rc = tt_tutti_settle(&trainer->tutti, &err);
@@ -268,7 +278,7 @@ static inline void first_part(const tt_config *config, tt_world *world)
     tt_trainer t;
     open_trainer(&t, config, world);
     steps(&t, FIRST);
-    must(tt_state_save(&t, true, &err_));
+    must(tt_saver_save(&t, NULL, true, true, &err_));
     tt_trainer_close(&t);
 }
 

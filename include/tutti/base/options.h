@@ -85,9 +85,12 @@ typedef struct tt_config {
     struct {
         char dir[TT_PATH];
         int64_t steps, seed, threads, log_every, eval_every, eval_sequences, save_every, keep,
-            digest_every, numerics_every;
-        bool exact;
-        char resume[TT_NAME]; /* auto | never | must */
+            keep_every, digest_every, numerics_every, max_seconds;
+        bool exact, save_async, read_back;
+        char resume[TT_NAME];       /* auto | never | must */
+        char on_nonfinite[TT_NAME]; /* skip | stop */
+        char allow_change[TT_PATH]; /* paths of options, with commas between */
+        int64_t replay;             /* step; 0: none */
         char init_from[TT_PATH], dump_gradients[TT_PATH];
         bool trace_data;
     } run;
@@ -123,7 +126,9 @@ typedef struct tt_option {
     const char *preset;       /* default, written as in YAML; NULL: required by train and plan */
     double low, high;         /* range of numbers, both ends included unless said otherwise */
     bool open_low, open_high; /* the end itself is not allowed */
-    const char *choices;      /* "bf16|fp32" for CHOICE.. and LIST; else NULL */
+    const char
+        *choices; /* "bf16|fp32" for CHOICE.. and LIST; else NULL. A LIST's NULL: the paths of
+                               * all TT_TRAJECTORY rows, and data.train */
     tt_option_scope scope;
     tt_option_resume resume;
     const char *help; /* one line, with the unit */
@@ -166,8 +171,12 @@ void tt_config_value(const tt_config *config, const tt_option *option, tt_text *
 void tt_config_value_json(const tt_config *config, const tt_option *option, tt_text *out);
 
 /* Compares the TT_TRAJECTORY rows of a stored and a new config: TT_EUSER naming the first key that
- * changed with both values. */
-tt_code tt_config_same_trajectory(const tt_config *stored, const tt_config *now, tt_err *err);
+ * changed with both values, unless now->run.allow_change lists it. *changed, when not NULL, gets
+ * one line "optim.lr was 0.1 and is 0.2" for each that it lists and that did. */
+tt_code tt_config_same_trajectory(const tt_config *stored, const tt_config *now, tt_text *changed,
+                                  tt_err *err);
+/* Does run.allow_change list this option? */
+bool tt_config_may_change(const tt_config *config, const char *path);
 
 /* The table for people (`tutti options`) or as Markdown. */
 void tt_options_table(bool markdown, tt_text *out);

@@ -76,8 +76,46 @@ typedef struct tt_state {
     const char *tokenizer;
 } tt_state;
 
-/* Writes `path`, replacing what is there. TT_EWORLD naming the file and the reason when it cannot;
- * then `path` is as it was. fault may be NULL. */
+/* Seconds that a save took on this rank. */
+typedef struct tt_save_times {
+    double begin; /* digests, and the snapshot */
+    double meta;  /* the file without its elements, rank 0 for all */
+    double write; /* elements, and until they were on the disk */
+    double look;  /* read back */
+    double commit;
+} tt_save_times;
+
+typedef struct tt_save_how {
+    bool read_back; /* everything, from the disk, before the file gets its name */
+    bool behind;    /* a thread does what is a rank's own: needs room */
+    float *
+        room; /* borrowed until the save has ended: [elements of this rank's pieces], gets a snapshot,
+                    so that they may change while they are written; NULL: they stay as they are */
+    tt_save_times *times;  /* filled when the file has its name; may be NULL */
+    const tt_fault *fault; /* borrowed; may be NULL */
+    int64_t step;          /* of the fault */
+} tt_save_how;
+
+/* A save under way. Until it has ended `state` and all that it points to must stay; with a snapshot
+ * the elements may change. */
+typedef struct tt_saving tt_saving;
+
+/* Begins to write `path`, replacing what is there. TT_EWORLD naming the file and the reason when it
+ * cannot; then nothing is under way and `path` is as it was. Collective. */
+tt_code tt_saving_begin(tt_saving **saving, tt_world *world, const char *path,
+                        const tt_state *state, const tt_save_how *how, tt_err *err);
+/* Is a thread of this rank at work? Then tt_saving_next would wait for it. False for NULL. Local. */
+bool tt_saving_busy(const tt_saving *saving);
+/* The next act, after waiting for the one before. *saving is NULL afterwards when the file has its name,
+ * or when something failed: TT_EWORLD as above. Nothing for NULL. Collective. */
+tt_code tt_saving_next(tt_saving **saving, tt_err *err);
+/* All acts that are left. Collective. */
+tt_code tt_saving_finish(tt_saving **saving, tt_err *err);
+/* Gives it up: waits for this rank's thread, and rank 0 removes what has been made. Nothing for
+ * NULL. For a run that ends in a failure. Local. */
+void tt_saving_drop(tt_saving **saving);
+
+/* Begins and finishes, and reads back. fault may be NULL. Collective. */
 tt_code tt_ckpt_save(tt_world *world, const char *path, const tt_state *state,
                      const tt_fault *fault, int64_t step, tt_err *err);
 
@@ -93,6 +131,15 @@ tt_code tt_ckpt_save(tt_world *world, const char *path, const tt_state *state,
 tt_code tt_ckpt_load(tt_world *world, const char *path, const tt_state *state, bool params_only,
                      tt_err *err);
 
+/* A file that rank 0 sees, network file systems may show to other ranks somewhat later: they wait
+ * for it, half a minute at most. Whether it is there then, whoever opens it will find. tt_ckpt_load
+ * does this. Collective. */
+tt_code tt_ckpt_await(tt_world *world, const char *path, tt_err *err);
+
+/* TT_EWORLD naming the file and the reason when a regular file is at `path` and this process may not or
+ * cannot open it. Local, no MPI. */
+tt_code tt_ckpt_access(const char *path, tt_err *err);
+
 /* /config and /tokenizer into texts owned by the caller (either may be NULL). TT_EUSER when a text
  * that is asked for is not in the file; TT_EWORLD when it does not match its digest. Local, no MPI. */
 tt_code tt_ckpt_texts(const char *path, tt_text *config, tt_text *tokenizer, tt_err *err);
@@ -105,14 +152,30 @@ tt_code tt_ckpt_arithmetic(const char *path, tt_text *arithmetic, tt_err *err);
  * attribute and a digest per tensor; *path NULL when there is none. `before`, when not NULL, is the
  * path of a step file: only files of smaller steps count. `skipped`, when not NULL, collects one line
  * per file passed over: half-written, damaged, not ours. A file that this process may not or cannot
- * open is none of these: TT_EWORLD naming it and the reason. Local. */
-tt_code tt_ckpt_latest(const char *dir, const char *before, char **path, tt_text *skipped,
-                       tt_err *err);
+ * open is none of these: TT_EWORLD naming it and the reason. `world`, which may be NULL, is told of
+ * progress. Local. */
+tt_code tt_ckpt_latest(tt_world *world, const char *dir, const char *before, char **path,
+                       tt_text *skipped, tt_err *err);
 
-/* Deletes the step-*.h5 that are older than the newest `keep` complete ones (0: keeps all), so a
- * damaged file never pushes out a good one, and leftovers ".step-*.part". Age is the number in the
- * name. Rank 0 deletes; collective. */
-tt_code tt_ckpt_prune(tt_world *world, const char *dir, int64_t keep, tt_err *err);
+/* The step that `path` is named for; TT_EUSER where it is not named step-<digits>.h5. Local. */
+tt_code tt_ckpt_step(const char *path, int64_t *step, tt_err *err);
+/* The steps beyond `step` of which dir has a step-*.h5, in *steps: malloc'd, the caller's to free, NULL
+ * when there are none. Local. */
+tt_code tt_ckpt_beyond(const char *dir, int64_t step, int64_t **steps, int *count, tt_err *err);
+
+typedef struct tt_prune {
+    int64_t keep;   /* so many newest stay; 0: all */
+    int64_t every;  /* those of steps that are multiples of it stay; 0: none do */
+    int64_t newest; /* the step just saved: files of later ones are not of this run, and stay */
+    const int64_t *doubtful; /* [doubts] borrowed: steps whose files the run has passed over */
+    int doubts;
+} tt_prune;
+
+/* Deletes the step-*.h5 that are older than the newest `keep` that count, and leftovers
+ * ".step-*.part". Files that are not complete, doubtful or later than `newest` do not count, so a
+ * damaged file never pushes out a good one. Age is the number in the name. Rank 0 deletes;
+ * collective. */
+tt_code tt_ckpt_prune(tt_world *world, const char *dir, const tt_prune *how, tt_err *err);
 
 /* TT_OK when nothing is at `path`, or a file of ours whose tensors are all in `group` ("grads");
  * otherwise TT_EUSER: writing there would destroy something else. Local, no MPI. */

@@ -13,6 +13,7 @@
 #include "tutti/data/batch.h"
 #include "tutti/dist/world.h"
 #include "tutti/model/model.h"
+#include "tutti/train/halt.h"
 #include "tutti/train/tutti.h"
 
 /* Opens the held-out part of a token file, or all of it when nothing is held out. Local; close with
@@ -24,9 +25,11 @@ tt_code tt_evaluate_sampler(tt_sampler *sampler, tt_tokens *tokens, const char *
                             int64_t context, tt_err *err);
 
 /* Loss over the first `count` samples. Collective over world (NULL: one process). batch: memory for
- * one micro-batch; tutti NULL: the model's weights are all there. *loss is overwritten with the pair
- * over all ranks. */
+ * one micro-batch; tutti NULL: the model's weights are all there. halt: with it a rank that is asked to
+ * stop computes no more, and halt->all says whether one was, and whether any has left before the end
+ * (NULL: none does). *loss is overwritten with the pair over all ranks; it means nothing when one has
+ * left. */
 tt_code tt_evaluate(tt_world *world, tt_model *model, tt_sampler *sampler, tt_batch *batch,
-                    int64_t count, tt_tutti *tutti, tt_loss *loss, tt_err *err);
+                    int64_t count, tt_tutti *tutti, tt_halt *halt, tt_loss *loss, tt_err *err);
 
 #endif

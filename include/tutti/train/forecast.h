@@ -4,7 +4,8 @@
  * and queues behind those before it: the network is one lane. What the lane still holds when backward
  * ends is exposed. The updated weights are gathered while the next forward runs, from the first stage
  * on; a stage waits for its own (ZeRO 1 and 2). With ZeRO 3 weights are gathered for each pass, one
- * stage ahead. The step's agreement is always waited for. Without overlap everything is.
+ * stage ahead. The step's agreement is always waited for, and the one after each micro-batch of pieces
+ * and of ZeRO 3. Without overlap everything is.
  * Gradients are reduced once a step, however many micro-batches it has; with memory.gradients: pieces
  * every micro-batch reduces, and ends when its sums are there.
  *
@@ -34,7 +35,8 @@ typedef struct tt_work {
     const tt_buckets *buckets;  /* borrowed */
     const int64_t *stage_end;   /* [stages] borrowed */
     double gradient, weight;    /* bytes of an element, reduced and gathered */
-    double agreements, agreed;  /* small sums of a step, and bytes of each */
+    double agreements, agreed;  /* small sums at the end of a step, and bytes of each */
+    double met;                 /* bytes of one between micro-batches, where ranks meet there */
 } tt_work;
 
 /* The work of `print` as fast as `price` says; free with tt_work_free. */

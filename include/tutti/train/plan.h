@@ -32,6 +32,7 @@ typedef enum tt_component {
     TT_MEM_OPTIMIZER,   /* masters, FP32 m and v of the rank's shard, or what they pass through */
     TT_MEM_ACTIVATIONS, /* of one micro-batch, and what backward needs */
     TT_MEM_WORKSPACE,   /* scratch of the kernels */
+    TT_MEM_SNAPSHOT,    /* FP32, of the rank's part of a checkpoint, while it is written */
     TT_MEM_BATCH,       /* token, target and sample ids of one micro-batch */
     TT_MEM_COMPONENTS
 } tt_component;
@@ -40,7 +41,7 @@ extern const char *const tt_component_names[TT_MEM_COMPONENTS];
 
 /* 64-bit numbers that the ranks of a step agree on beside the vectors: sums before the update, then
  * maxima of times, memory and what failed since (train/step.c). */
-enum { TT_STEP_SUMS = 2 * TT_EXACT_WORDS + 4, TT_STEP_MAXIMA = 6 };
+enum { TT_STEP_SUMS = 2 * TT_EXACT_WORDS + 7, TT_STEP_MAXIMA = 6 };
 
 typedef struct tt_plan {
     size_t own[TT_MEM_COMPONENTS];   /* of this rank */

@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "tutti/base/fault.h"
+#include "tutti/base/lock.h"
 #include "tutti/base/log.h"
 #include "tutti/base/memory.h"
 #include "tutti/base/status.h"
@@ -21,8 +22,11 @@
 #include "tutti/dist/world.h"
 #include "tutti/model/model.h"
 #include "tutti/optim/scaler.h"
+#include "tutti/train/blame.h"
+#include "tutti/train/halt.h"
 #include "tutti/train/optimizer.h"
 #include "tutti/train/plan.h"
+#include "tutti/train/saver.h"
 #include "tutti/train/tutti.h"
 
 /* The scalars that influence the next step. */
@@ -75,14 +79,20 @@ typedef struct tt_trainer {
     tt_model *model; /* owned */
     tt_tutti tutti;
     tt_progress progress;
+    tt_suspect suspect; /* of the step under way */
+    tt_halt halt;
     tt_numerics
         numerics;      /* owned array: where a step is counted; NULL without run.numerics_every */
     double *maxima;    /* [TT_STEP_MAXIMA + fp8.sites] owned: what ranks compare in a step */
+    tt_lock lock;      /* of run.dir, held by rank 0 */
     bool kept;         /* this run has a checkpoint in run.dir */
+    tt_saver saver;    /* owned */
+    float *snapshot;   /* [tt_saver_elements] of a save under way; NULL: none is made */
     tt_text past;      /* owned: arithmetics before that of now (train/arithmetic.h) */
     double peak_flops; /* measured at start, all ranks together */
     int64_t
         data_tokens; /* of the training part: part of the state, so that the file cannot change */
+    uint64_t data_digest; /* of its ids (tt_tokens_sample): likewise */
 } tt_trainer;
 
 /* Opens data, plans, allocates, measures the peak, initialises or loads the state. Collective. */
@@ -92,8 +102,8 @@ tt_code tt_trainer_open(tt_trainer *trainer, const tt_config *config, tt_world *
 /* Safe on a zeroed trainer. Collective where memory is shared, as windows are freed together. */
 void tt_trainer_close(tt_trainer *trainer);
 
-/* Runs to run.steps: steps, evaluations, checkpoints, metrics. TT_ESTOP when a signal stopped it
- * after saving. Collective. */
+/* Runs to run.steps: steps, evaluations, checkpoints, metrics. TT_ESTOP when a signal or run.max_seconds
+ * stopped it, after saving; an evaluation that this cost is made when the run goes on. Collective. */
 tt_code tt_trainer_run(tt_trainer *trainer, tt_err *err);
 
 #endif

@@ -38,9 +38,11 @@ typedef struct tt_tutti {
     tt_pass_kind kind;
     int *visit; /* [visits] groups of weights in the order of a training pass, owned */
     int visits, at;
-    bool pokes;                        /* it has opened the world's poke (dist/poke.h) */
-    bool poison_nan, poison_inf, flip; /* faults due in this pass (train/inject.c) */
-    tt_err first;                      /* error; TT_OK: none yet */
+    bool pokes; /* it has opened the world's poke (dist/poke.h) */
+    /* Faults due in this step (train/inject.c). */
+    bool poison_nan, poison_inf, poison_huge, poison_forward, flip;
+    struct tt_replay *replay; /* borrowed: looks at all that a pass writes; NULL: nobody does */
+    tt_err first;             /* error; TT_OK: none yet */
 } tt_tutti;
 
 /* After the node is open and memory is there. Collective. */

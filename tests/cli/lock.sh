@@ -1,0 +1,77 @@
+#!/usr/bin/env bash
+# One job at a time in run.dir: a second one is refused and harms nothing; a job that is gone, however it went,
+# is in nobody's way.
+# shellcheck source=tests/cli/lib.sh
+source "$(dirname "$0")/lib.sh"
+prepare
+
+# kill_all NAME RANKS: the job of `begin` and all its ranks, at once.
+kill_all() {
+    local r
+    for ((r = 0; r < $2; r++)); do
+        kill -KILL "$(<"$work/$1.pid.$r")"
+    done
+    wait "$job" 2>/dev/null
+}
+
+# --- a second job is refused ---
+begin busy 2
+holder=$(<"$work/busy.pid.0")
+before=$(cd "$work/busy" && find . | sort; cat "$work/busy/lock")
+steps=$(metric busy loss | wc -l)
+start=$SECONDS
+train 3 busy run.steps=2 run.resume=never dist.timeout=5 # its ranks are patient too
+took=$((SECONDS - start))
+refused "a second job is refused" 2 "run.dir $work/busy is in use by another job, process $holder on $(uname -n) since 2"
+check "after some patience: $took s" test $took -ge 10
+equal "it has moved and made nothing" "$before" "$(cd "$work/busy" && find . | sort; cat "$work/busy/lock")"
+check "the first goes on" test "$(metric busy loss | wc -l)" -gt "$steps"
+kill -USR1 "$job"
+code=0
+wait "$job" || code=$?
+equal "and ends as it should" 75 $code
+check "with a whole checkpoint" verify "$(find "$work/busy" -name 'step-*.h5')"
+equal "the lock says nothing any more" "" "$(<"$work/busy/lock")"
+
+# --- a job that was killed ---
+begin killed 2 run.save_every=1
+kill_all killed 2
+check "the file of a killed job stays" grep -q "^process " "$work/killed/lock"
+start=$EPOCHREALTIME
+train 2 killed run.steps=1
+verdict "and the next starts" "$code"
+check "at once" awk -v a="$start" -v b="$EPOCHREALTIME" 'BEGIN { exit !(b - a < 8) }'
+
+# --- a job that is about to end ---
+begin ending 1 run.save_every=1
+first=$job
+holder=$(<"$work/ending.pid.0")
+{
+    sleep 3
+    kill -KILL "$holder"
+} &
+train 2 ending run.steps=1
+verdict "one that ends soon is waited for" "$code"
+wait "$first"
+
+# --- a file system without locks ---
+if ! cc -shared -fPIC -o "$work/no_locks.so" tests/cli/no_locks.c -ldl 2>"$work/err"; then
+    echo "not ok no_locks: $(head -n 1 "$work/err")"
+    exit
+fi
+export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}verify_asan_link_order=0
+# ENOLCK, ENOSYS, EOPNOTSUPP, EINVAL
+for number in 37 38 95 22; do
+    code=0
+    scripts/run.sh -n 2 -t $limit env "LD_PRELOAD=$work/no_locks.so" NO_LOCKS=$number "$tutti" train "$work/tiny.yaml" \
+        "run.dir=$work/none-$number" run.steps=1 >"$work/out" 2>"$work/err" || code=$?
+    equal "where locks are refused ($number) the run goes on, and says so once" "0 1" \
+        "$code $(grep -c "the file system of run.dir $work/none-$number refuses locks (" "$work/err")"
+done
+
+# --- something else of that name ---
+mkdir "$work/notes"
+echo "my notes" >"$work/notes/lock"
+train 2 notes run.steps=1
+refused "a file that is no lock" 2 "$work/notes/lock"
+equal "is left alone" "my notes lock" "$(cat "$work/notes/lock") $(ls "$work/notes")"
