@@ -1,6 +1,6 @@
 # tutti. `make help` lists the targets; src/README.md is the tour of the code.
 #
-# CONFIG=release|debug|asan|tsan|cov builds into build/$(CONFIG); none cleans another.
+# CONFIG=release|debug|asan|tsan|cov|fuzz builds into build/$(CONFIG); none cleans another.
 # LAYERS and BUILD narrow a build to some layers, elsewhere: make LAYERS="base data" BUILD=/tmp/b
 # V=1 shows whole commands; WERROR=1 makes warnings errors; CFLAGS and LDFLAGS are added at the end.
 # DNNL=1 builds into build/$(CONFIG)-dnnl with oneDNN beside our matmuls in `tutti bench gemm`.
@@ -11,6 +11,9 @@ PREFIX ?= /usr/local
 LAYERS ?= base numerics kernels data dist model optim ckpt train cli
 JOBS   ?= $(shell nproc 2>/dev/null || echo 2)
 export OMPI_CC ?= gcc
+ifeq ($(CONFIG),fuzz)
+OMPI_CC := clang
+endif
 CC     := mpicc
 AR     ?= ar
 
@@ -36,8 +39,11 @@ FLAGS_asan    := -O1 -fno-omit-frame-pointer -DTUTTI_FAULTS -fsanitize=address,u
                  -fno-sanitize-recover=undefined
 FLAGS_tsan    := -O1 -fno-omit-frame-pointer -DTUTTI_FAULTS -fsanitize=thread
 FLAGS_cov     := -O0 -DTUTTI_FAULTS --coverage
+# clang's: its libFuzzer looks for inputs by the code that they reach.
+FLAGS_fuzz    := -O1 -fno-omit-frame-pointer -fsanitize=fuzzer-no-link,address,undefined \
+                 -fno-sanitize-recover=undefined -Wno-unknown-pragmas
 ifeq ($(FLAGS_$(CONFIG)),)
-$(error CONFIG=$(CONFIG) is not known; use release, debug, asan, tsan or cov)
+$(error CONFIG=$(CONFIG) is not known; use release, debug, asan, tsan, cov or fuzz)
 endif
 
 CFLAGS_ALL  = $(BASE) $(FLAGS_$(CONFIG)) -DTUTTI_CONFIG=\"$(CONFIG)\" $(if $(DNNL),-DTUTTI_DNNL) \
@@ -87,7 +93,8 @@ tests: $(TEST_EXE)
 
 ##  demo       install what is missing, build, train a small model on 2 ranks, sample, plot
 ##  test       install what is missing, build, run every test
-##  test-long  for the night: exact mode in every format, random splits from a seed it prints, the labs
+##  test-long  for the night: exact mode in every format, random splits from a seed it prints, bad weather,
+##             a hundred kills, the labs
 ##  check      the quick part of the tests; CONFIG=asan make check runs it under the sanitizers
 .PHONY: demo test test-long check
 demo:
@@ -103,13 +110,22 @@ test:
 
 test-long:
 	@scripts/setup.sh
-	@$(MAKE) CONFIG=$(TESTED) BUILD=$(TESTED_BUILD) all
+	@$(MAKE) CONFIG=$(TESTED) BUILD=$(TESTED_BUILD) all tests
 	@$(if $(ALSO_BUILD),$(MAKE) CONFIG=release BUILD=$(ALSO_BUILD) all)
 	@scripts/test.sh --long $(TESTED_BUILD) $(ALSO_BUILD)
 
 check:
 	@$(MAKE) CONFIG=$(TESTED) BUILD=$(TESTED_BUILD) all tests
 	@scripts/test.sh --quick $(TESTED_BUILD)
+
+##  fuzz       libFuzzer on configurations, token files, checkpoints, FUZZ_SECONDS=600 side by side
+.PHONY: fuzz
+FUZZ_SECONDS ?= 600
+fuzz:
+	@scripts/setup.sh --fuzz
+	@scripts/fuzz.sh --check
+	@$(MAKE) CONFIG=fuzz BUILD=build/fuzz LAYERS="base numerics data dist ckpt" fuzzers
+	@scripts/fuzz.sh --seconds $(FUZZ_SECONDS) build/fuzz
 
 ##  labs       break training on purpose, see scripts/labs/README.md: what goes wrong and what cures it
 .PHONY: labs
@@ -161,8 +177,10 @@ install: all
 	install -m 644 $(LIB) $(DESTDIR)$(PREFIX)/lib/libtutti.a
 	cd include && find tutti -name '*.h' -exec install -D -m 644 {} $(abspath $(DESTDIR)$(PREFIX))/include/{} \;
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/tutti/configs configs/*.yaml
-	install -D -m 755 -t $(DESTDIR)$(PREFIX)/share/tutti/scripts scripts/run.sh scripts/plot_loss.sh \
-	    scripts/verify_equivalence.sh
+	install -D -m 755 -t $(DESTDIR)$(PREFIX)/share/tutti/scripts scripts/run.sh scripts/supervise.sh \
+	    scripts/plot_loss.sh scripts/verify_equivalence.sh
+	install -D -m 755 -t $(DESTDIR)$(PREFIX)/share/tutti/scripts/mpirun scripts/mpirun/train.sh
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/tutti/scripts/mpirun scripts/mpirun/hostfile
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/tutti/scripts/lib scripts/lib/*.sh
 
 clean:
@@ -224,5 +242,18 @@ $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(KEEP) $(LIB)
 	$(call SAY,link,$@)
 	$(Q)$(CC) $(LDFLAGS_ALL) $^ $(LIBS) $(CHECK_LIBS) -o $@
 
+# The targets of `make fuzz`. What makes their inputs is not what is tested.
+FUZZ_OBJ := $(patsubst tests/%.c,$(BUILD)/obj/tests/%.o,$(wildcard tests/fuzz/*.c))
+.PHONY: fuzzers
+fuzzers: $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/fuzz/fuzz_*.c))
+
+$(BUILD)/obj/tests/fuzz/h5_mend.o: CFLAGS += $(if $(filter fuzz,$(CONFIG)),-O2 -fno-sanitize=all \
+    -fno-sanitize=fuzzer-no-link)
+
+$(BUILD)/tests/fuzz/fuzz_%: $(BUILD)/obj/tests/fuzz/fuzz_%.o $(BUILD)/obj/tests/fuzz/h5_mend.o $(LIB)
+	@mkdir -p $(@D)
+	$(call SAY,link,$@)
+	$(Q)$(CC) $(LDFLAGS_ALL) -fsanitize=fuzzer $^ $(LIBS) -o $@
+
 .SECONDARY:
--include $(OBJ:.o=.d) $(patsubst tests/%.c,$(BUILD)/obj/tests/%.d,$(TEST_SRC))
+-include $(OBJ:.o=.d) $(patsubst tests/%.c,$(BUILD)/obj/tests/%.d,$(TEST_SRC)) $(FUZZ_OBJ:.o=.d)

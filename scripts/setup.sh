@@ -3,6 +3,7 @@
 #
 #   scripts/setup.sh           to build, run and test
 #   scripts/setup.sh --dev     also what `make lint` uses
+#   scripts/setup.sh --fuzz    also what `make fuzz` uses
 #   scripts/setup.sh --bench   also what `make DNNL=1` uses: a library to measure beside, never needed
 #   scripts/setup.sh --check   installs nothing; says what is missing, exit 1 when something is
 #
@@ -24,6 +25,7 @@ run      parallel-hdf5                 libhdf5-openmpi-dev   hdf5-openmpi-devel 
 run      package:yaml-0.1              libyaml-dev           libyaml-devel         libyaml            yaml
 run      package:check                 check                 check-devel           check              check
 run      header:simde/x86/avx512.h     libsimde-dev          simde-devel           simde              simde
+run      program:h5dump                hdf5-tools            hdf5                  hdf5               hdf5
 run      program:gnuplot               gnuplot-nox           gnuplot               gnuplot            gnuplot
 run      program:ip                    iproute2              iproute               iproute2           -
 run      program:tc                    iproute2              iproute-tc            iproute2           -
@@ -31,6 +33,9 @@ run      program:ps                    procps                procps-ng          
 dev      program:clang-format          clang-format          clang-tools-extra     llvm               clang-format
 dev      program:cppcheck              cppcheck              cppcheck              cppcheck           cppcheck
 dev      program:shellcheck            shellcheck            ShellCheck            -                  shellcheck
+fuzz     program:clang                 clang                 clang                 llvm               clang
+fuzz     fuzzer                        libclang-rt-dev       compiler-rt           llvm               compiler-rt
+fuzz     clang-openmp                  libomp-dev            libomp-devel          llvm-openmp        llvm-openmp
 bench    header:dnnl.h                 libdnnl-dev           onednn-devel          onednn             onednn
 '
 
@@ -41,11 +46,19 @@ has() {
     program:*) PATH=$PATH:/usr/sbin:/sbin command -v "${1#*:}" >/dev/null ;; # not on every user's path
     package:*) pkg-config --exists "${1#*:}" 2>/dev/null ;;
     header:*) has_header "${1#*:}" ;;
+    fuzzer) makes 'int LLVMFuzzerTestOneInput(void) { return 0; }' -fsanitize=fuzzer,address,undefined ;;
+    clang-openmp) makes '#include <omp.h>
+int main(void) { return omp_get_num_threads() - 1; }' -fopenmp ;;
     parallel-hdf5)
         pkg-config --exists hdf5-openmpi 2>/dev/null || pkg-config --exists hdf5-mpi 2>/dev/null ||
             has_parallel "$(pkg-config --cflags hdf5 2>/dev/null || true)"
         ;;
     esac
+}
+
+# clang makes a program of this text with these flags.
+makes() {
+    clang "${@:2}" -x c -o /dev/null - <<<"$1" >/dev/null 2>&1
 }
 
 has_header() {
@@ -108,6 +121,7 @@ check=
 for argument in "$@"; do
     case $argument in
     --dev) sets='run dev' ;;
+    --fuzz) sets='run fuzz' ;;
     --bench) sets='run bench' ;;
     --check) check=1 ;;
     -h | --help)
@@ -115,7 +129,7 @@ for argument in "$@"; do
         exit 0
         ;;
     *)
-        say "unknown argument '$argument'; use --check, --dev, --bench or --help"
+        say "unknown argument '$argument'; use --check, --dev, --fuzz, --bench or --help"
         exit 2
         ;;
     esac
