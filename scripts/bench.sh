@@ -6,8 +6,8 @@
 # Writes FOLDER/bench.md (default: build) and what it was made from, the JSON lines of each benchmark,
 # FOLDER/bench/NAME.jsonl: peak, gemm, attention, step, exact (normal and exact mode in turn),
 # recompute (each choice in turn), formats (a step of one sequence in every format, in turn), wire (the same
-# step on 2 ranks of one thread that share memory and that do not), small (a small model on 2 ranks),
-# allreduce (2 ranks). Keys change the model of all but `small`; default GPT-2 124M, micro-batches of 4.
+# step on 2 ranks of one thread that share memory and that do not), checkpoint (a save beside the disk that TMPDIR
+# names, and beside steps of one sequence, on 2 ranks of one thread), small (a small model on 2 ranks), allreduce (2 ranks). Keys change the model of all but `small`; default GPT-2 124M, micro-batches of 4.
 # --to SIZE ends allreduce there instead of at 256 MiB.
 # --only NAME measures that one anew and takes the others as they lie there. TUTTI_BIN is the program,
 # default build/release/tutti. Takes some minutes.
@@ -33,7 +33,7 @@ while (($# > 0)); do
         ;;
     --only)
         only=${2:-}
-        [[ $only =~ ^(peak|gemm|attention|step|exact|recompute|formats|wire|small|allreduce)$ ]] ||
+        [[ $only =~ ^(peak|gemm|attention|step|exact|recompute|formats|wire|checkpoint|small|allreduce)$ ]] ||
             { echo "bench.sh: --only needs the name of a benchmark; see --help" >&2; exit 2; }
         shift
         ;;
@@ -185,6 +185,8 @@ page() {
     printf '\n## What of the wire shows\n\nA step of one sequence on 2 ranks of one thread, as one micro-batch; exposed: what communication adds to the\nrank that computes longest.\n\n'
     table wire comm_exposed_ms shared:'shared memory' step_ms:ms comm_ms:'communication ms' comm_exposed_ms:'exposed ms' \
         imbalance_ms:'imbalance ms'
+    printf '## A checkpoint\n\nOn 2 ranks of one thread, beside steps of one sequence; async: what a save adds to them, share: of training with\na save every 20.\n\n'
+    table checkpoint row row s:seconds mb_s:MB/s of_disk:'times the disk' held_s:'standing still, s' step_s:'a step, s' 'share:share %'
     printf '## A step of a small model on 2 ranks\n\n'
     table small step_ms step_ms:ms tokens_per_s:tokens/s 'mfu:of peak %' comm_ms:'communication ms' ranks threads \
         tokens_per_step:'tokens a step'
@@ -202,6 +204,8 @@ measure exact "$tutti" bench exact --repeat $((step_repeat + 2)) --json "${keys[
 measure recompute "$tutti" bench recompute batch.micro=1 --repeat $((step_repeat + 2)) --json "${keys[@]}"
 measure formats formats
 measure wire wire
+measure checkpoint scripts/run.sh -n 2 -t 1800 "$tutti" bench checkpoint "${keys[@]}" batch.micro=1 batch.accumulate=1 \
+    run.threads=1 --repeat "$step_repeat" --json
 measure small scripts/run.sh -n 2 -t 600 "$tutti" bench step model.layers=4 model.heads=4 model.channels=128 \
     model.context=256 model.vocab=257 batch.accumulate=2 --repeat "$repeat" --json
 measure allreduce scripts/run.sh -n 2 -t 600 "$tutti" bench allreduce --repeat "$repeat" "${to[@]}" --json

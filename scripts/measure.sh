@@ -61,6 +61,10 @@ table() {
         "$(awk '$1 != "bf16" { printf "%s%s %s", sep, toupper($1), $3; sep = ", " }' build/bench/formats.txt)"
     row "of a step of one sequence on 2 ranks of 1 thread, communication that shows" \
         "$(exposed true) in shared memory, $(exposed false) through MPI"
+    row "its checkpoint by 2 ranks, beside as many bytes written and synced as dd does" \
+        "$(measured checkpoint mb_s '"save"') MB/s, $(measured checkpoint of_disk) times as fast; $(measured checkpoint mb_s '"checked"') MB/s read back too"
+    row "of training with steps of one sequence on 2 ranks, an asynchronous save every 20" \
+        "$(awk -v x="$(measured checkpoint share)" 'BEGIN { printf "%.1f %%", 100 * x }')"
     row "step of a 4-block, 128-channel byte model, 2 ranks of 1 thread" \
         "$(measured small tokens_per_s) tokens/s, $(share small mfu) of peak"
     row "sum of 256 MiB over 2 ranks of one node, in pieces of 25 MB" \

@@ -6,10 +6,10 @@
 #   -n RANKS     number of ranks
 #   -t SECONDS   ends the job when it takes longer: exit code 124
 #
-# The exit code is the program's (124: time was up; 128 + S: a rank was ended by signal S).
+# The exit code is the program's (124: time was up; 128 + S: a rank, or mpirun, was ended by signal S).
 # TERM, INT and USR1 ask the ranks to stop: they get SIGUSR1, which mpirun passes on. (TERM and INT
 # themselves it turns into a kill two seconds later and into exit code 1, which is too soon to save.)
-# Asked a second time, the job is ended.
+# Asked again more than two seconds later, the job is ended; before that it is the same request.
 #
 # TUTTI_MPIRUN names another launcher, with its options; it must know -n: TUTTI_MPIRUN="srun --mpi=pmix".
 set -u -m # -m: the launcher gets a process group of its own, so that Ctrl-C reaches only this script
@@ -118,9 +118,9 @@ signalled='' asked='' late='' clock=''
 ask() {
     signalled=yes
     if [[ -z $asked ]]; then
-        asked=yes
+        asked=$SECONDS
         kill -USR1 "$job" 2>/dev/null
-    else
+    elif ((SECONDS - asked > 2)); then
         kill -TERM "$job" 2>/dev/null
     fi
 }
@@ -158,7 +158,7 @@ if [[ -n $late ]]; then
     exit 124
 fi
 # The rank that a signal has ended, as far as the launcher has told, and where; the run's folder, or the command.
-dead='a rank' what="$*"
+dead='a rank or its launcher' what="$*"
 for word; do
     [[ $word != run.dir=* ]] || what=$word
 done

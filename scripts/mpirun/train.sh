@@ -13,6 +13,8 @@
 # on from there, as run.resume=auto does, the default.
 set -euo pipefail
 top=$(dirname "$0")/../..
+# shellcheck source=scripts/lib/hostfile.sh
+source "$top/scripts/lib/hostfile.sh"
 fail() {
     printf 'train.sh: %s\n' "$1" >&2
     exit 2
@@ -21,22 +23,14 @@ fail() {
 hosts=$1
 shift
 [[ -r $hosts && $hosts != *[[:space:]]* ]] || fail "cannot read the host file '$hosts', or its path has spaces"
-ranks=$(awk '
-    !/^[ \t]*(#|$)/ {
-        n = match($0, /[ \t]slots=[0-9]+/) ? substr($0, RSTART + 7, RLENGTH - 7) + 0 : 0
-        if (n < 1) bad = 1
-        sum += n
-    }
-    END { print bad ? 0 : sum + 0 }' "$hosts")
+ranks=$(host_slots "$hosts" | awk '$2 < 1 { bad = 1 } { sum += $2 } END { print bad ? 0 : sum + 0 }')
 ((ranks > 0)) || fail "$hosts: each line needs a host and slots=N, the number of its NUMA domains"
 
 # The first host's NUMA domains, the cores of the smallest of them, and the slots that it was given.
-read -r host slots < <(awk '!/^[ \t]*(#|$)/ { match($0, /slots=[0-9]+/); print $1, substr($0, RSTART + 6, RLENGTH - 6); exit }' "$hosts")
-read -r -a shell <<<"${OMPI_MCA_plm_rsh_agent:-ssh}" # as mpirun will reach it
-here=$(uname -n)
-[[ $host != localhost && $host != 127.* && ${host%%.*} != "${here%%.*}" ]] || shell=()
-there=$(${shell[@]+"${shell[@]}" "$host"} lscpu -p=CORE,NODE </dev/null 2>/dev/null) ||
-    fail "$hosts: '${shell[*]} $host lscpu' fails, but ranks are started that way: it must work, and without a password"
+read -r host slots < <(host_slots "$hosts")
+reach "$host"
+there=$(${shell[@]+"${shell[@]}"} lscpu -p=CORE,NODE </dev/null 2>/dev/null) ||
+    fail "$hosts: '${shell[*]} lscpu' fails, but ranks are started that way: it must work, and without a password"
 read -r domains least < <(awk -F, '!/^#/ && !seen[$1, $2]++ { n[$2]++ }
     END { for (d in n) { k++; if (!least || n[d] < least) least = n[d] } print k + 0, least + 0 }' <<<"$there")
 ((domains > 0)) || fail "$hosts: lscpu on $host tells nothing of cores and NUMA domains"

@@ -45,5 +45,24 @@ verdict "a job that is done says nothing" $?
 OMPI_MCA_rmaps=nonsense ranks 1 true
 [[ $code != 0 ]] && grep -q nonsense "$work/err"
 verdict "one that could not start has mpirun's words" $?
+# Ranks that are asked to stop and do not: a repeat within two seconds is the same request, a later one ends them.
+# shellcheck disable=SC2016 # for the rank
+deaf='trap "echo asked >>\"$0\"" USR1; while :; do sleep 0.1; done'
+scripts/run.sh -n 1 -t 60 bash -c "$deaf" "$work/asked" >"$work/out" 2>"$work/err" </dev/null &
+job=$! before=$SECONDS
+sleep 2
+kill -TERM $job
+kill -USR1 $job
+sleep 1
+kill -TERM $job
+sleep 1
+[[ $(<"$work/asked") == asked ]] && kill -0 $job
+verdict "asked again at once, it asks once" $?
+sleep 2
+kill -TERM $job
+code=0
+wait $job || code=$?
+[[ $code != 0 && $code != 124 && $((SECONDS - before)) -lt 30 ]]
+verdict "asked again later, it ends the job" $?
 [[ -z $(find "$work" -name 'tutti-run.*') ]]
 verdict "nothing is left over" $?

@@ -7,6 +7,7 @@ cd "$(dirname "$0")/../.." || exit
 work=$(mktemp -d "${TMPDIR:-/tmp}/tutti-slurm.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 batch=$PWD/scripts/slurm/train.sbatch
+export SLURM_SUBMIT_DIR=$PWD
 
 verdict() { # name, condition's exit code
     if (($2 == 0)); then
@@ -106,8 +107,14 @@ resumes() {
 }
 resumes "must stays must" 1 "conf.yaml run.resume=must" conf.yaml run.resume=must
 resumes "never is said once" 0 "conf.yaml run.resume=never" conf.yaml run.resume=never
-resumes "and holds for one turn" 1 "conf.yaml run.resume=never run.resume=auto" conf.yaml run.resume=never
-resumes "in the configuration too" 1 "file.yaml run.resume=auto" file.yaml
+resumes "and again while nothing is saved" 1 "conf.yaml run.resume=never" conf.yaml run.resume=never
+resumes "also where an earlier run has saved" 0 "file.yaml" file.yaml
+job 75 file.yaml
+resumes "until this one has" 1 "file.yaml" file.yaml
+FAKE_SAVES=runs/kept/step-00000008.h5 job 75 file.yaml
+resumes "by whatever name" 1 "file.yaml run.resume=auto" file.yaml
+rm -f "$work"/tutti-*
+touch "$work/runs/kept/step-00000009.h5"
 resumes "unless an argument says otherwise" 1 "file.yaml run.resume=must" file.yaml run.resume=must
 
 job 0
