@@ -23,6 +23,13 @@ bool tt_file_exists(const char *path)
     return access(path, F_OK) == 0;
 }
 
+bool tt_is_at(int fd, const char *path)
+{
+    struct stat open, there;
+    return fstat(fd, &open) == 0 && stat(path, &there) == 0 && open.st_dev == there.st_dev &&
+           open.st_ino == there.st_ino;
+}
+
 /* Sets `to` to the call's value, again while a signal interrupts it. */
 #define AGAIN(to, call) \
     do {                \
@@ -168,7 +175,8 @@ tt_code tt_make_folders(const char *path, tt_err *err)
         if (mkdir(part, 0777) != 0) {
             int why = errno;
             if (stat(part, &info) != 0) {
-                rc = tt_fail(err, TT_EWORLD, "cannot create folder %s: %s", part, strerror(why));
+                rc = tt_fail(err, TT_EWORLD, "cannot create folder %s: %s", part,
+                             why == EEXIST ? "it is a link to what is not there" : strerror(why));
                 break;
             }
             if (!S_ISDIR(info.st_mode)) {

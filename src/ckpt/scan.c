@@ -218,9 +218,22 @@ tt_code tt_ckpt_beyond(const char *dir, int64_t step, int64_t **steps, int *coun
         rc = *steps != NULL ? TT_OK : err->code;
     }
     for (int i = 0; i < *count && rc == TT_OK; i++) {
+        struct stat info;
+        const char *path = all.item[i].path;
         (*steps)[i] = all.item[i].step;
+        if (stat(path, &info) == 0 && S_ISDIR(info.st_mode)) {
+            rc = tt_fail(err, TT_EUSER,
+                         "%s is a folder where a checkpoint belongs: move it, or choose another "
+                         "run.dir",
+                         path);
+        }
     }
 out:
+    if (rc != TT_OK) {
+        free(*steps);
+        *steps = NULL;
+        *count = 0;
+    }
     listing_free(&all);
     return rc;
 }

@@ -52,3 +52,29 @@ tt_code tt_run_lock(tt_trainer *t, const char *dir, tt_err *err)
 {
     return tt_agree(t->world, t->world->rank == 0 ? take(t, dir, err) : TT_OK, err);
 }
+
+tt_code tt_run_lock_again(tt_trainer *t, tt_err *err)
+{
+    tt_code rc = TT_OK;
+    char *path = NULL;
+    const char *dir = t->print.config.run.dir;
+    if (!t->lock.held) {
+        goto out;
+    }
+    path = tt_join(dir, "lock", err);
+    if (path == NULL) {
+        rc = err->code;
+        goto out;
+    }
+    if (tt_is_at(t->lock.fd, path)) {
+        goto out;
+    }
+    tt_warn(t->log,
+            "run.dir %s or its lock file was moved or removed while this job ran: it is made anew",
+            dir);
+    tt_lock_release(&t->lock);
+    rc = take(t, dir, err);
+out:
+    free(path);
+    return rc;
+}

@@ -23,6 +23,22 @@
 
 static const size_t METRICS_LIMIT = (size_t)1 << 31; /* a file larger than this is not a run's */
 
+/* Each file of the run. */
+enum { FILES = 5 };
+typedef struct lines {
+    FILE **file;
+    const char *name;
+} lines;
+
+static void all_lines(tt_metrics *metrics, lines of[FILES])
+{
+    of[0] = (lines){&metrics->file, "metrics.jsonl"};
+    of[1] = (lines){&metrics->trace, "data.jsonl"};
+    of[2] = (lines){&metrics->digests, "digests.jsonl"};
+    of[3] = (lines){&metrics->numerics, "numerics.jsonl"};
+    of[4] = (lines){&metrics->nonfinite, "nonfinite.jsonl"};
+}
+
 /* The whole text in one write, so that a killed run leaves whole lines; and by the system's own call, as
  * the library would keep what a full disk has refused, and try again when the file is closed. */
 static tt_code write_line(FILE *file, const tt_text *line, const char *name, tt_err *err)
@@ -357,6 +373,45 @@ out:
     return rc;
 }
 
+/* Somebody may have moved, removed or replaced a file, or the whole folder, while the run writes to it:
+ * what comes now goes to where it is looked for. */
+static tt_code follow(tt_metrics *metrics, const tt_trainer *t, tt_err *err)
+{
+    tt_code rc = TT_OK;
+    tt_text line = {0};
+    char *path = NULL;
+    lines of[FILES];
+    all_lines(metrics, of);
+    for (int i = 0; i < FILES; i++) {
+        path = *of[i].file != NULL ? tt_join(t->print.config.run.dir, of[i].name, err) : NULL;
+        if (*of[i].file != NULL && path == NULL) {
+            rc = err->code;
+            goto out;
+        }
+        if (path != NULL && !tt_is_at(fileno(*of[i].file), path)) {
+            tt_warn(metrics->log,
+                    "%s was moved, removed or replaced while this job wrote to it: what has come "
+                    "since then is not in it, what comes now will be",
+                    path);
+            fclose(*of[i].file);
+            *of[i].file = fopen(path, "a");
+            if (*of[i].file == NULL) {
+                rc = tt_fail(err, TT_EWORLD, "cannot open %s: %s", path, strerror(errno));
+                goto out;
+            }
+            if (of[i].file == &metrics->file) {
+                run_line(t, &line);
+                TT_TRY(put(metrics->file, &line, of[i].name, err));
+            }
+        }
+        free(path);
+        path = NULL;
+    }
+out:
+    free(path);
+    return rc;
+}
+
 tt_code tt_metrics_saved(tt_metrics *metrics, const tt_trainer *t, const tt_saved *saved,
                          tt_err *err)
 {
@@ -368,6 +423,7 @@ tt_code tt_metrics_saved(tt_metrics *metrics, const tt_trainer *t, const tt_save
     if (!metrics->file) {
         goto out;
     }
+    TT_TRY(follow(metrics, t, err));
     tt_state_name(saved->step, name);
     path = tt_join(t->print.config.run.dir, name, err);
     if (!path) {
@@ -423,12 +479,12 @@ out:
 
 void tt_metrics_close(tt_metrics *metrics)
 {
-    FILE **files[] = {&metrics->file, &metrics->trace, &metrics->digests, &metrics->numerics,
-                      &metrics->nonfinite};
-    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
-        if (*files[i] != NULL) {
-            fclose(*files[i]);
+    lines of[FILES];
+    all_lines(metrics, of);
+    for (int i = 0; i < FILES; i++) {
+        if (*of[i].file != NULL) {
+            fclose(*of[i].file);
         }
-        *files[i] = NULL;
+        *of[i].file = NULL;
     }
 }

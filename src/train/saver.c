@@ -122,6 +122,7 @@ tt_code tt_saver_save(tt_trainer *t, tt_metrics *metrics, bool wait, bool prune,
     TT_TRY(go_on(t, metrics, true, err));
     s->began = tt_seconds();
     tt_beat(t->world, "saving a checkpoint");
+    TT_TRY(tt_agree(t->world, tt_run_lock_again(t, err), err));
     TT_TRY(require_finite(t, err));
     s->step = t->progress.step;
     s->prune = prune;

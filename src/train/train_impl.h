@@ -143,6 +143,10 @@ const char *tt_state_kept(const tt_trainer *t);
  * locks the run goes on with a warning. Collective. */
 enum { TT_LOCK_PATIENCE = 10 };
 tt_code tt_run_lock(tt_trainer *t, const char *dir, tt_err *err);
+/* Before a save: where somebody has moved or removed the folder or its lock file, other jobs no longer
+ * see the lock. Makes and takes both again, with a warning; TT_EUSER when another job has come
+ * meanwhile. Rank 0's work where it holds the lock, else nothing. Local. */
+tt_code tt_run_lock_again(tt_trainer *t, tt_err *err);
 
 /* Moves what an earlier run left in run.dir into a new folder below it (run.resume: never). Local. */
 tt_code tt_run_set_aside(const char *dir, tt_log *log, tt_err *err);

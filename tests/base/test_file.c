@@ -33,7 +33,7 @@ END_TEST
 START_TEST(test_folders)
 {
     tt_err err = {0};
-    char *deep = at("a/b//c/"), *file = at("a/file"), *below = at("a/file/x");
+    char *deep = at("a/b//c/"), *file = at("a/file"), *below = at("a/file/x"), *link = at("link");
     ck_assert_int_eq(tt_make_folders(deep, &err), TT_OK);
     ck_assert_int_eq(tt_make_folders(deep, &err), TT_OK);
     ck_assert_int_eq(tt_make_folders("/", &err), TT_OK);
@@ -46,9 +46,30 @@ START_TEST(test_folders)
     ck_assert_int_eq(tt_make_folders(below, &err), TT_EWORLD);
     ck_assert_int_eq(tt_make_folders("/proc/none/x", &err), TT_EWORLD);
     ck_assert_ptr_nonnull(strstr(err.text, "/proc/none"));
+    ck_assert_int_eq(symlink("/proc/none/y", link), 0);
+    ck_assert_int_eq(tt_make_folders(link, &err), TT_EWORLD);
+    ck_assert_ptr_nonnull(strstr(err.text, "a link to what is not there"));
+    free(link);
     free(deep);
     free(file);
     free(below);
+}
+END_TEST
+
+START_TEST(test_is_at)
+{
+    tt_err err = {0};
+    char *path = at("here"), *other = at("there");
+    ck_assert_int_eq(tt_write_file(path, "x", 1, &err), TT_OK);
+    const int fd = tt_open(path, O_RDONLY);
+    ck_assert(fd >= 0 && tt_is_at(fd, path) && !tt_is_at(fd, other) && !tt_is_at(-1, path));
+    ck_assert_int_eq(rename(path, other), 0);
+    ck_assert(!tt_is_at(fd, path) && tt_is_at(fd, other));
+    ck_assert_int_eq(tt_write_file(path, "x", 1, &err), TT_OK);
+    ck_assert(!tt_is_at(fd, path));
+    close(fd);
+    free(path);
+    free(other);
 }
 END_TEST
 
@@ -187,6 +208,7 @@ static Suite *make_suite(void)
     tcase_add_checked_fixture(tcase, start, finish);
     tcase_add_test(tcase, test_join);
     tcase_add_test(tcase, test_folders);
+    tcase_add_test(tcase, test_is_at);
     tcase_add_test(tcase, test_write_and_read);
     tcase_add_test(tcase, test_full_disk);
     tcase_add_test(tcase, test_append);

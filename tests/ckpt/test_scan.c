@@ -249,6 +249,19 @@ START_TEST(what_was_passed_over_does_not_count)
 }
 END_TEST
 
+START_TEST(a_folder_is_in_the_way)
+{
+    int64_t *steps = NULL;
+    int count = 0;
+    save("step-2.h5");
+    ck_assert_int_eq(mkdir(in_folder(&dir, "step-4.h5"), 0777), 0);
+    ck_assert_int_eq(tt_ckpt_beyond(dir.path, 4, &steps, &count, &err), TT_OK); /* is behind */
+    ck_assert_int_eq(tt_ckpt_beyond(dir.path, 1, &steps, &count, &err), TT_EUSER);
+    ck_assert(strstr(err.text, "step-4.h5 is a folder") && steps == NULL && count == 0);
+    ck_assert_int_eq(rmdir(in_folder(&dir, "step-4.h5")), 0);
+}
+END_TEST
+
 static Suite *make_suite(void)
 {
     Suite *suite = suite_create("ckpt scan");
@@ -262,6 +275,7 @@ static Suite *make_suite(void)
     tcase_add_test(tc, prune_keeps_the_newest);
     tcase_add_test(tc, prune_never_deletes_the_last_good);
     tcase_add_test(tc, what_was_passed_over_does_not_count);
+    tcase_add_test(tc, a_folder_is_in_the_way);
     suite_add_tcase(suite, tc);
     return suite;
 }

@@ -75,3 +75,49 @@ echo "my notes" >"$work/notes/lock"
 train 2 notes run.steps=1
 refused "a file that is no lock" 2 "$work/notes/lock"
 equal "is left alone" "my notes lock" "$(cat "$work/notes/lock") $(ls "$work/notes")"
+
+# --- the lock, or the whole folder, goes while a job runs ---
+# said TEXT: in what the job of `begin` says.
+said() { grep -qF "$1" "$work/err"; }
+
+begin gone 2 run.save_every=4
+holder=$(<"$work/gone.pid.0")
+rm "$work/gone/lock" "$work/gone/metrics.jsonl"
+check "a lock that was removed is made anew" awaits said "run.dir $work/gone or its lock file was moved or removed"
+check "and says whose it is" awaits grep -qs "^process $holder " "$work/gone/lock"
+check "lines that were removed are missed" awaits said "$work/gone/metrics.jsonl was moved, removed or replaced"
+check "and go on" awaits has_steps gone 2
+kill -USR1 "$job"
+code=0
+wait "$job" || code=$?
+equal "and the run ends as it should" 75 $code
+equal "each is said once" "1 1" "$(grep -c 'moved or removed while' "$work/err") \
+$(grep -c 'moved, removed or replaced' "$work/err")"
+
+begin here 2
+mv "$work/here" "$work/moved"
+kill -USR1 "$job"
+code=0
+wait "$job" || code=$?
+equal "a run whose folder was moved ends as it should" 75 $code
+check "with a whole checkpoint where it belongs" verify "$(find "$work/here" -name 'step-*.h5')"
+check "and a line about it" grep -q '"saved": "step-' "$work/here/metrics.jsonl"
+check "and says so" said "run.dir $work/here or its lock file was moved or removed"
+
+begin two 2
+first=$job
+mv "$work/err" "$work/err.first"
+rm "$work/two/lock"
+launch two 1 run.steps=1000000
+holder() { grep -qs '^process ' "$work/two/lock"; }
+check "without its lock a second job comes in" awaits holder
+kill -USR1 "$first"
+code=0
+wait "$first" || code=$?
+cp "$work/err.first" "$work/err"
+failed "the first is told when it would save" 2 "run.dir $work/two is in use by another job, process"
+equal "and leaves no file" "" "$(find "$work/two" -name '*step-*')"
+kill -USR1 "$job"
+code=0
+wait "$job" || code=$?
+equal "the second ends as it should" 75 $code

@@ -10,6 +10,8 @@
 #include "tutti/base/text.h"
 
 bool tt_file_exists(const char *path);
+/* Is the open file the one at `path`? False also when nothing is there. */
+bool tt_is_at(int fd, const char *path);
 /* The system's calls, again while a signal interrupts them: on network file systems all of them may
  * take long. They return what those return, with errno, and the last three 0 or an error number.
  * Files that tt_open creates have mode 0666 less the umask, and both add O_CLOEXEC. Reads and writes

@@ -160,7 +160,7 @@ tt_code tt_ckpt_latest(tt_world *world, const char *dir, const char *before, cha
 /* The step that `path` is named for; TT_EUSER where it is not named step-<digits>.h5. Local. */
 tt_code tt_ckpt_step(const char *path, int64_t *step, tt_err *err);
 /* The steps beyond `step` of which dir has a step-*.h5, in *steps: malloc'd, the caller's to free, NULL
- * when there are none. Local. */
+ * when there are none. TT_EUSER when one of them is a folder, which no file can replace. Local. */
 tt_code tt_ckpt_beyond(const char *dir, int64_t step, int64_t **steps, int *count, tt_err *err);
 
 typedef struct tt_prune {

@@ -44,7 +44,9 @@ typedef struct tt_saved {
     int64_t step;
     double seconds, held; /* from its beginning; of these the run stood still */
 } tt_saved;
-/* {"step": 100, "saved": "step-00000100.h5", "save_s": ..., "held_up_s": ..., "save_mb_per_s": ...} */
+/* {"step": 100, "saved": "step-00000100.h5", "save_s": ..., "held_up_s": ..., "save_mb_per_s": ...};
+ * before it, files that were moved, removed or replaced since they were opened are opened again, with a
+ * warning. */
 tt_code tt_metrics_saved(tt_metrics *metrics, const tt_trainer *trainer, const tt_saved *saved,
                          tt_err *err);
 /* The global sample ids of the step just made, in order. */
