@@ -7,7 +7,8 @@
 #                  tests/cli/*.sh and tests/scripts/*.sh with TUTTI_BIN=BUILD/tutti
 # RELEASE_BUILD    its single-process tests too, so that the code users run is tested as compiled;
 #                  scripts find it as TUTTI_RELEASE_BIN (otherwise the same as TUTTI_BIN)
-# --quick          mpi tests on 1 and 2 ranks; only scripts whose first lines contain "quick: yes"
+# --quick          mpi tests on 2 ranks; no program whose first lines contain "quick: no", and only
+#                  scripts whose first lines contain "quick: yes"
 # --long           none of these, but tests/long/*.sh, which take minutes each
 # --only PATTERN   only tests whose name matches this extended regular expression
 #
@@ -147,7 +148,9 @@ count() {
 programs() { # test or mpi
     local source
     for source in tests/*/"$1"_*.c; do
-        [[ -e $source && $source =~ $only ]] && printf '%s\n' "${source%.c}"
+        [[ -e $source && $source =~ $only ]] || continue
+        [[ -n $quick ]] && head -n 5 "$source" | grep -q 'quick: no' && continue
+        printf '%s\n' "${source%.c}"
     done
     return 0
 }
@@ -235,7 +238,7 @@ if [[ -n $long ]]; then
 else
     run_single "$build"
     if [[ -n $quick ]]; then
-        run_ranks 1 2
+        run_ranks 2
     else
         run_ranks 1 2 3 4
     fi

@@ -1,5 +1,5 @@
 /* mpi_watch.c: ranks that are slow, or late, or stopped for a while, are left alone. What happens to
- * those that are to blame ends the process: tests/cli/ends.sh sees to that. */
+ * those that are to blame ends the process: tests/cli/ends.sh sees to that. quick: no */
 #define TT_MPI_TEST
 #include "tt_test.h"
 

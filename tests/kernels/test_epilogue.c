@@ -1,4 +1,4 @@
-/* test_epilogue.c: what a matmul does with its sums (tt_epilogue), and how its weight comes.
+/* test_epilogue.c: what a matmul does with its sums (tt_epilogue), and how its weight comes. quick: no
  *
  * Every field alone and every combination, in gemm_nt and gemm_nn of every table, against the formula
  * of kernels.h in double. `before` is rounded on the way, so what follows starts from the rounded

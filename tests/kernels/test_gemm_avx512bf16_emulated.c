@@ -1,6 +1,6 @@
 /* test_gemm_avx512bf16_emulated.c: the source of the AVX512-BF16 matmuls, compiled through SIMDe for
  * the baseline, so that their logic is proven on any processor. What only the hardware can show is
- * the instruction itself; where it exists test_gemm_isa.c runs the library's kernels. */
+ * the instruction itself; where it exists test_gemm_isa.c runs the library's kernels. quick: no */
 #define TT_EMULATE_AVX512
 /* The library has a table of this name. */
 #define tt_table_gemm_avx512bf16_bf16 emulated_table

@@ -1,5 +1,5 @@
 /* test_gemm_isa.c: each matmul table by itself, the reference's and the hand-written ones, where the
- * processor has their instructions; test_gemm_*_emulated.c cover the others. */
+ * processor has their instructions; test_gemm_*_emulated.c cover the others. quick: no */
 #include "gemm_cases.h"
 #include "kernels/kernels_impl.h"
 

@@ -1,5 +1,4 @@
 #!/usr/bin/env bash
-# quick: yes
 # scripts/measure_memory.sh: a plan that holds passes; a plan that does not would be seen.
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit

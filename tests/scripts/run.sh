@@ -1,5 +1,4 @@
 #!/usr/bin/env bash
-# quick: yes
 # What run.sh says of a rank that a signal has ended, and that it lets what ranks write through as it is.
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit

@@ -1,6 +1,6 @@
 /* mpi_nonfinite.c: a step that is not finite names the rank, the micro-batch and the tensor where it
  * began, in every mode; a run stops at it or goes on; a replay is the same computation and finds the
- * layer. */
+ * layer. quick: no */
 #define TT_MPI_TEST
 #include "train_test.h"
 #include "tutti/train/replay.h"

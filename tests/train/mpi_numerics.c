@@ -1,5 +1,5 @@
 /* mpi_numerics.c: the census of a step: the same however the batch is split, no bit of what is learned
- * changed by it, and written of a step that was skipped above all. */
+ * changed by it, and written of a step that was skipped above all. quick: no */
 #define TT_MPI_TEST
 #include "train_test.h"
 

@@ -1,5 +1,5 @@
 /* mpi_uneven.c: ranks that come to each point of a step at different times learn the same bits: nobody
- * clears, overwrites or reads what another is not done with, and nobody waits for ever. */
+ * clears, overwrites or reads what another is not done with, and nobody waits for ever. quick: no */
 #define TT_MPI_TEST
 #include <time.h>
 
