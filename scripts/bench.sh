@@ -9,7 +9,7 @@
 # step on 2 ranks of one thread that share memory and that do not), checkpoint (a save beside the disk that TMPDIR
 # names, and beside steps of one sequence, on 2 ranks of one thread), small (a small model on 2 ranks), allreduce (2 ranks). Keys change the model of all but `small`; default GPT-2 124M, micro-batches of 4.
 # --to SIZE ends allreduce there instead of at 256 MiB.
-# --only NAME measures that one anew and takes the others as they lie there. TUTTI_BIN is the program,
+# --only NAME measures that one anew; the page has what else lies there. TUTTI_BIN is the program,
 # default build/release/tutti. Takes some minutes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -146,16 +146,14 @@ by_format() {
 # value NAME KEY: of the first line that has it.
 value() { sed -n "s/.*\"$2\": \"\{0,1\}\([^\",}]*\).*/\1/p" "$lines/$1.jsonl" | head -n 1; }
 
-page() {
-    local rival
-    rival=$(value gemm rival)
-    # shellcheck disable=SC2016 # Markdown, not a command
-    printf '# Measured by `make bench`\n\n'
-    printf '%s, %s processors, %s. Medians; percentages are of the peak measured beside each run.\n\n' \
-        "$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)" "$(getconf _NPROCESSORS_ONLN)" "$("$tutti" version | head -n 1)"
+page_peak() {
     printf '## The machine\n\n'
     table peak unit unit format isa threads peak_gflops:GFLOP/s
     table peak memory memory threads gb_s:GB/s
+}
+page_gemm() {
+    local rival
+    rival=$(value gemm rival)
     printf '## Matmuls, %s%s\n\n' "$(value gemm isa)" \
         "$([[ $rival == null ]] || printf ', beside %s' "$rival")"
     printf 'y = x wT (nt), dx = dy w (nn), gw += dyT x (tn). Weights are packed before (nt, nn).\n\n'
@@ -163,9 +161,13 @@ page() {
         'lowest_of_peak:lowest %' 'geomean_against_rival:times the rival' 'geomean_speedup:times one thread'
     table gemm matmul matmul variant m:M n:N k:K threads ms gflops:GFLOP/s 'of_peak:of peak %' \
         'best_of_peak:best %' 'rival_gflops:rival GFLOP/s' 'against_rival:times the rival' 'speedup:times one thread'
+}
+page_attention() {
     printf '## Attention\n\nThe lower triangle: two products forward, five backward.\n\n'
     table attention attention attention case b:B t:T heads:H kv_heads:G head_size:D dropout threads ms \
         gflops:GFLOP/s 'of_peak:of peak %'
+}
+page_step() {
     printf '## A step\n\n'
     table step step_ms step_ms:ms tokens_per_s:tokens/s 'mfu:of peak %' ranks threads \
         tokens_per_step:'tokens a step' 'rss_mb:resident MiB' 'planned_mb:planned MiB'
@@ -173,27 +175,54 @@ page() {
         'of_peak:of peak %'
     printf 'Outside matmul and attention: %s of the step.\n\n' \
         "$(awk -v x="$(value step outside_matmul_and_attention)" 'BEGIN { printf "%.1f %%", 100 * x }')"
+}
+page_exact() {
     printf '## The same step in exact mode\n\nSteps of both modes in turn, in the same memory; the ratio is the median of those of a round.\n\n'
     table exact exact_ms normal_ms:'normal ms' exact_ms:'exact ms' exact_over_normal:'exact over normal' rounds \
         ranks threads normal_planned_mb:'normal, planned MiB' exact_planned_mb:'exact, planned MiB'
+}
+page_recompute() {
     printf '## A step of one sequence with each memory.recompute\n\nIn turn, in the same memory; the ratio is the median of those of a round.\n\n'
     table recompute recompute recompute ms over_none:'times none' flops_over_none:'FLOPs, times none' \
         activations_mb:'activations MiB' kept_mb:'kept MiB' planned_mb:'planned MiB'
+}
+page_formats() {
     printf '## A step of one sequence in every format\n\nIn turn; times BF16 is the median of the ratios within a round.\n\n'
     printf '| compute | ms | times BF16 | resident MiB | planned MiB |\n|---|---|---|---|---|\n'
     sed 's/ / | /g; s/.*/| & |/' "$lines/formats.txt"
-    printf '\n## What of the wire shows\n\nA step of one sequence on 2 ranks of one thread, as one micro-batch; exposed: what communication adds to the\nrank that computes longest.\n\n'
+    echo
+}
+page_wire() {
+    printf '## What of the wire shows\n\nA step of one sequence on 2 ranks of one thread, as one micro-batch; exposed: what communication adds to the\nrank that computes longest.\n\n'
     table wire comm_exposed_ms shared:'shared memory' step_ms:ms comm_ms:'communication ms' comm_exposed_ms:'exposed ms' \
         imbalance_ms:'imbalance ms'
+}
+page_checkpoint() {
     printf '## A checkpoint\n\nOn 2 ranks of one thread, beside steps of one sequence; async: what a save adds to them, share: of training with\na save every 20.\n\n'
     table checkpoint row row s:seconds mb_s:MB/s of_disk:'times the disk' held_s:'standing still, s' step_s:'a step, s' 'share:share %'
+}
+page_small() {
     printf '## A step of a small model on 2 ranks\n\n'
     table small step_ms step_ms:ms tokens_per_s:tokens/s 'mfu:of peak %' comm_ms:'communication ms' ranks threads \
         tokens_per_step:'tokens a step'
     table small phase phase ms:'ms a step' 'share:of the step %' phase_gflops:GFLOP/s 'of_peak:of peak %'
+}
+page_allreduce() {
     printf '## Collectives over 2 ranks\n\nIn pieces of dist.bucket_mb; copies on both ranks at once.\n\n'
     table allreduce collective collective bytes ms algbw_gb_s:'algorithm GB/s' busbw_gb_s:'bus GB/s' \
         memcpy_gb_s:'memcpy GB/s' errors
+}
+
+# What there are lines of.
+page() {
+    # shellcheck disable=SC2016 # Markdown, not a command
+    printf '# Measured by `make bench`\n\n'
+    printf '%s, %s processors, %s. Medians; percentages are of the peak measured beside each run.\n\n' \
+        "$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)" "$(getconf _NPROCESSORS_ONLN)" "$("$tutti" version | head -n 1)"
+    local name
+    for name in peak gemm attention step exact recompute formats wire checkpoint small allreduce; do
+        if [[ -s $lines/$name.jsonl ]]; then "page_$name"; fi
+    done
 }
 
 measure peak "$tutti" bench peak --repeat "$repeat" --json
@@ -209,7 +238,7 @@ measure checkpoint scripts/run.sh -n 2 -t 1800 "$tutti" bench checkpoint "${keys
 measure small scripts/run.sh -n 2 -t 600 "$tutti" bench step model.layers=4 model.heads=4 model.channels=128 \
     model.context=256 model.vocab=257 batch.accumulate=2 --repeat "$repeat" --json
 measure allreduce scripts/run.sh -n 2 -t 600 "$tutti" bench allreduce --repeat "$repeat" "${to[@]}" --json
-by_format >"$lines/formats.txt"
+if [[ -s $lines/formats.jsonl ]]; then by_format >"$lines/formats.txt"; fi
 page >"$lines/page.md"
 mv "$lines/page.md" "$folder/bench.md"
 echo "bench: $folder/bench.md" >&2

@@ -181,6 +181,10 @@ for words in '| FMA | fp32 ' '| copy | ' '| model | 1 | [0-9.]* %' '| head | tn 
     '| backward | grouped ' '| fp16 | [0-9.]* | ' '| matmul weight gradient | ' '| rest | ' '| true | [0-9.]* | ' '| false | [0-9.]* | ' '| MPI_Allgatherv | 1048576 | '; do
     check "bench.md has $words" grep -q -- "$words" "$work/page/bench.md"
 done
+code=0
+TUTTI_BIN=$release scripts/bench.sh "$work/one" --repeat 1 --only peak >"$work/out" 2>"$work/err" || code=$?
+verdict "bench.sh --only in a folder without others" "$code"
+equal "its page has what there is" "## The machine" "$(grep '^## ' "$work/one/bench.md")"
 wrong_script=0
 scripts/bench.sh --fast >"$work/out" 2>"$work/err" || wrong_script=$?
 equal "bench.sh refuses unknown arguments" 2 $wrong_script
