@@ -56,6 +56,7 @@ while [[ ${1:-} == --* ]]; do
 done
 build=${1:?test.sh: name the build folder, for example build/debug}
 release=${2:-}
+[[ $build != "$release" ]] || { echo "test.sh: BUILD and RELEASE_BUILD are the same folder" >&2 && exit 2; }
 if grep -qs -e '-fsanitize\|--coverage' "$build/flags"; then # several times slower
     timeout_program=$((3 * timeout_program))
     timeout_script=$((3 * timeout_script))

@@ -69,3 +69,10 @@ expect "nothing at all" "0 passed, 0 failed" .none ''
 expect "long script that is not asked for" "0 passed, 0 failed" ../long/b.sh 'echo ok one'
 expect "long script" "1 passed, 0 failed" ../long/b.sh 'echo ok one' --long
 expect "other script when long ones are" "0 passed, 0 failed" a.sh 'echo ok one' --long
+
+said=$("$tree/scripts/test.sh" build build 2>&1)
+if [[ $? == 2 && $said == *"the same folder" ]]; then
+    echo "ok the same build twice is refused"
+else
+    echo "not ok the same build twice is refused: $said"
+fi
