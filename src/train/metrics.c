@@ -21,8 +21,6 @@
 
 #include "train/train_impl.h"
 
-static const size_t METRICS_LIMIT = (size_t)1 << 31; /* a file larger than this is not a run's */
-
 /* Each file of the run. */
 enum { FILES = 5 };
 typedef struct lines {
@@ -55,55 +53,6 @@ static tt_code put(FILE *file, tt_text *line, const char *name, tt_err *err)
     return rc;
 }
 
-/* Step number of a line, or 0: such lines (a run's first) are kept. */
-static int64_t step_of(const char *line)
-{
-    static const char key[] = "{\"step\": ";
-    return strncmp(line, key, sizeof key - 1) == 0 ? strtoll(line + sizeof key - 1, NULL, 10) : 0;
-}
-
-/* Is it the evaluation after step `last`? */
-static bool is_valid(const char *line, size_t length, int64_t last)
-{
-    static const char key[] = "\"valid_loss\": ";
-    return step_of(line) == last && memmem(line, length, key, sizeof key - 1) != NULL;
-}
-
-/* Drops lines of later steps than `last`, a half line at the end, and lines that hold a NUL byte,
- * as a power cut leaves them where the disk had not yet got what was written. *valid out (NULL: not
- * wanted): the evaluation after that step is among the others. */
-static tt_code cut_back(const char *path, int64_t last, bool *valid, tt_err *err)
-{
-    tt_code rc = TT_OK;
-    tt_text all = {0}, kept = {0};
-    if (!tt_file_exists(path)) {
-        goto out;
-    }
-    TT_TRY(tt_read_file(path, METRICS_LIMIT, &all, err));
-    const char *const stop = all.data + all.length;
-    for (const char *at = all.data, *end; (end = memchr(at, '\n', (size_t)(stop - at)));
-         at = end + 1) {
-        const size_t length = (size_t)(end + 1 - at);
-        if (!memchr(at, '\0', length) && step_of(at) <= last) {
-            tt_text_add_bytes(&kept, at, length);
-            if (valid != NULL) {
-                *valid = *valid || is_valid(at, length, last);
-            }
-        }
-    }
-    if (kept.failed) {
-        rc = tt_fail(err, TT_EWORLD, "out of memory for %s", path);
-        goto out;
-    }
-    if (kept.length != all.length) {
-        TT_TRY(tt_write_file(path, kept.data ? kept.data : "", kept.length, err));
-    }
-out:
-    tt_text_free(&all);
-    tt_text_free(&kept);
-    return rc;
-}
-
 /* Cuts the file back also when this run adds nothing to it (*file stays NULL unless `wanted`): its
  * lines of steps that are made again would be another run's. */
 static tt_code open_lines(FILE **file, bool wanted, const char *dir, const char *name, int64_t last,
@@ -115,7 +64,7 @@ static tt_code open_lines(FILE **file, bool wanted, const char *dir, const char 
         rc = err->code;
         goto out;
     }
-    TT_TRY(cut_back(path, last, valid, err));
+    TT_TRY(tt_lines_cut(path, last, valid, err));
     if (!wanted) {
         goto out;
     }

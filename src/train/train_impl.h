@@ -148,6 +148,11 @@ tt_code tt_run_lock(tt_trainer *t, const char *dir, tt_err *err);
  * meanwhile. Rank 0's work where it holds the lock, else nothing. Local. */
 tt_code tt_run_lock_again(tt_trainer *t, tt_err *err);
 
+/* Of a file of lines, {"step": N, ...} or others, drops those of later steps than `last`, a half line at
+ * the end, and damaged ones; nothing where there is no such file. *valid out (NULL: not wanted): the
+ * evaluation after that step is among the others. Memory is bounded by the longest line. Local. */
+tt_code tt_lines_cut(const char *path, int64_t last, bool *valid, tt_err *err);
+
 /* Moves what an earlier run left in run.dir into a new folder below it (run.resume: never). Local. */
 tt_code tt_run_set_aside(const char *dir, tt_log *log, tt_err *err);
 
