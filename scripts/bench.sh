@@ -23,7 +23,7 @@ keys=()
 while (($# > 0)); do
     case $1 in
     --repeat | --step-repeat)
-        [[ ${2:-} =~ ^[0-9]+$ ]] || { echo "bench.sh: $1 needs a number" >&2; exit 2; }
+        [[ ${2:-} =~ ^[1-9][0-9]*$ ]] || { echo "bench.sh: $1 needs a number" >&2; exit 2; }
         if [[ $1 == --repeat ]]; then repeat=$2; else step_repeat=$2; fi
         shift
         ;;

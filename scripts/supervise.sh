@@ -52,7 +52,7 @@ while [[ ${1-} == -* ]]; do
 done
 [[ -z $ranks || -z $hosts ]] || usage 'either -n or --hostfile is needed, not both'
 [[ ${ranks:=1} =~ ^[1-9][0-9]*$ ]] || usage "-n '$ranks': a number of ranks is needed, 1 or more"
-[[ $restarts =~ ^[0-9]+$ ]] || usage "-r '$restarts': a number is needed, 0 or more"
+[[ $restarts =~ ^(0|[1-9][0-9]*)$ ]] || usage "-r '$restarts': a number is needed, 0 or more"
 (($# >= 1)) || usage 'a configuration is needed'
 [[ -r $1 ]] || usage "cannot read the configuration '$1'"
 [[ -z $hosts || -r $hosts ]] || usage "cannot read the host file '$hosts'"

@@ -159,6 +159,28 @@ int tt_open_late(const char *path, int flags, void (*meanwhile)(void *user), voi
     return fd;
 }
 
+FILE *tt_fopen(const char *path, const char *mode)
+{
+    const int flags = mode[0] == 'a' ? O_WRONLY | O_CREAT | O_APPEND : O_RDONLY;
+    struct stat info;
+    FILE *file = NULL;
+    const int fd = tt_open(path, flags | O_NONBLOCK); /* of a pipe would wait for the other end */
+    if (fd < 0) {
+        errno = errno == ENXIO ? EINVAL : errno;
+        return NULL;
+    }
+    if (fstat(fd, &info) == 0) {
+        errno = EINVAL;
+        file = S_ISREG(info.st_mode) ? fdopen(fd, mode) : NULL;
+    }
+    if (file == NULL) {
+        const int why = errno;
+        close(fd);
+        errno = why;
+    }
+    return file;
+}
+
 tt_code tt_make_folders(const char *path, tt_err *err)
 {
     tt_code rc = TT_OK;

@@ -45,6 +45,8 @@ struct tt_tokens {
     int64_t *offset; /* [documents + 1] */
     size_t id_size;  /* bytes of an id in the file: 2 or 4 */
     hid_t file, ids;
+    int fd;        /* HDF5's own, of the file */
+    int64_t bytes; /* of the file when it was opened */
 };
 
 /* ---- HDF5's own messages -------------------------------------------------------------------- */
@@ -229,6 +231,7 @@ static tt_code open_header(tt_tokens *tokens, tt_err *err)
     /* As checkpoints are opened: HDF5 refuses to open one file in two ways at once, and then a token
      * file given in a checkpoint's place would be called damaged. */
     H5Pset_fclose_degree(access, H5F_CLOSE_STRONG);
+    H5Pset_fapl_sec2(access); /* whose handle is a descriptor */
 #if H5_VERSION_GE(1, 10, 7)
     /* Token files appear by renaming and never change, so a reader needs no lock, and file systems
      * without locks are fine. */
@@ -239,6 +242,16 @@ static tt_code open_header(tt_tokens *tokens, tt_err *err)
         rc = damaged(tokens->path, h5_reason(reason), err);
         goto out;
     }
+    void *handle = NULL;
+    struct stat s;
+    if (H5Fget_vfd_handle(tokens->file, H5P_DEFAULT, &handle) < 0 ||
+        fstat(*(const int *)handle, &s) != 0) {
+        rc = tt_fail(err, TT_EWORLD, "token file %s cannot be read: %s", tokens->path,
+                     handle == NULL ? h5_reason(reason) : strerror(errno));
+        goto out;
+    }
+    tokens->fd = *(const int *)handle;
+    tokens->bytes = s.st_size;
     if (!read_string_attribute(tokens->file, "format", &format)) {
         rc = tt_fail(err, TT_EUSER,
                      "%s is not a token file: it is HDF5, but without the attribute format = "
@@ -445,6 +458,23 @@ static herr_t read_ids(tt_tokens *tokens, hid_t to, hid_t from, int64_t count, i
     return status;
 }
 
+/* HDF5 reads zeros beyond a file's end: one that was cut, or copied over, while it is open would teach
+ * them without a word. Asked after each read. */
+static tt_code check_length(const tt_tokens *tokens, tt_err *err)
+{
+    struct stat s;
+    if (fstat(tokens->fd, &s) != 0) {
+        return tt_fail(err, TT_EWORLD, "token file %s cannot be read: %s", tokens->path,
+                       strerror(errno));
+    }
+    return s.st_size == tokens->bytes
+               ? TT_OK
+               : tt_fail(err, TT_EWORLD,
+                         "token file %s had %" PRId64 " bytes when it was opened and has %" PRId64
+                         " now: it was changed while it was read",
+                         tokens->path, tokens->bytes, (int64_t)s.st_size);
+}
+
 tt_code tt_tokens_read(tt_tokens *tokens, int64_t first, int64_t count, int32_t *out, tt_err *err)
 {
     assert(first >= 0 && count >= 0 && first <= tokens->count - count);
@@ -463,6 +493,7 @@ tt_code tt_tokens_read(tt_tokens *tokens, int64_t first, int64_t count, int32_t 
                      tokens->path, first, h5_reason(reason));
         goto out;
     }
+    TT_TRY(check_length(tokens, err));
     for (int64_t i = 0; i < count; i++) {
         if (out[i] < 0 || out[i] >= tokens->vocab) {
             rc = tt_fail(err, TT_EWORLD,

@@ -58,7 +58,11 @@ tt_code tt_run_lock_again(tt_trainer *t, tt_err *err)
     tt_code rc = TT_OK;
     char *path = NULL;
     const char *dir = t->print.config.run.dir;
-    if (!t->lock.held) {
+    if (t->world->rank != 0) {
+        goto out;
+    }
+    if (!t->lock.held) { /* there are none to be had here */
+        rc = tt_make_folders(dir, err);
         goto out;
     }
     path = tt_join(dir, "lock", err);

@@ -68,7 +68,8 @@ static tt_code open_lines(FILE **file, bool wanted, const char *dir, const char 
     if (!wanted) {
         goto out;
     }
-    *file = fopen(path, "a");
+    TT_TRY(tt_make_folders(dir, err)); /* which may have been moved since the run began */
+    *file = tt_fopen(path, "a");
     if (!*file) {
         rc = tt_fail(err, TT_EWORLD, "cannot open %s: %s", path, strerror(errno));
     }
@@ -343,7 +344,7 @@ static tt_code follow(tt_metrics *metrics, const tt_trainer *t, tt_err *err)
                     "since then is not in it, what comes now will be",
                     path);
             fclose(*of[i].file);
-            *of[i].file = fopen(path, "a");
+            *of[i].file = tt_fopen(path, "a");
             if (*of[i].file == NULL) {
                 rc = tt_fail(err, TT_EWORLD, "cannot open %s: %s", path, strerror(errno));
                 goto out;

@@ -261,7 +261,7 @@ static bool recorded(const tt_trainer *t, double *loss, double *norm)
     size_t room = 0;
     bool found = false;
     char *path = tt_join(t->print.config.run.dir, "metrics.jsonl", &err);
-    FILE *file = path != NULL ? fopen(path, "r") : NULL;
+    FILE *file = path != NULL ? tt_fopen(path, "r") : NULL;
     snprintf(start, sizeof start, "{\"step\": %lld, \"loss\": ", (long long)t->progress.step);
     while (file != NULL && getline(&line, &room, file) > 0) {
         if (strncmp(line, start, strlen(start)) == 0) {
@@ -342,7 +342,8 @@ static tt_code step_again(tt_trainer *t, tt_record *record, tt_err *err)
     const tt_request request = {.code = TT_OK};
     TT_TRY(tt_step(t, &request, record, err));
     if (record->stop || record->left) {
-        rc = tt_fail(err, TT_ESTOP, "a replay was stopped by a signal after step %lld",
+        rc = tt_fail(err, TT_ESTOP, "a replay was stopped by %s after step %lld; it saves nothing",
+                     t->halt.all.by_signal != 0 ? "a signal" : "run.max_seconds",
                      (long long)record->step);
     }
 out:

@@ -153,6 +153,28 @@ tt_code tt_saver_finish(tt_trainer *t, tt_metrics *metrics, tt_err *err)
     return go_on(t, metrics, true, err);
 }
 
+tt_code tt_saver_there(const tt_trainer *t, int64_t step, bool *there, tt_err *err)
+{
+    tt_code rc = TT_OK;
+    char name[TT_STEP_NAME], *path = NULL;
+    int64_t found = 0;
+    if (t->world->rank == 0) {
+        tt_state_name(step, name);
+        path = tt_join(t->print.config.run.dir, name, err);
+        rc = path != NULL ? TT_OK : err->code;
+    }
+    TT_TRY(tt_agree(t->world, rc, err));
+    found = path != NULL && tt_file_exists(path);
+    TT_TRY(tt_sum_i64(t->world, &found, 1, err));
+    *there = found > 0;
+    if (!*there && path != NULL) {
+        tt_warn(t->log, "%s is not there any more: the state is saved again", path);
+    }
+out:
+    free(path);
+    return rc;
+}
+
 void tt_saver_close(tt_trainer *t)
 {
     tt_saving_drop(&t->saver.saving);

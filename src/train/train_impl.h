@@ -145,7 +145,7 @@ enum { TT_LOCK_PATIENCE = 10 };
 tt_code tt_run_lock(tt_trainer *t, const char *dir, tt_err *err);
 /* Before a save: where somebody has moved or removed the folder or its lock file, other jobs no longer
  * see the lock. Makes and takes both again, with a warning; TT_EUSER when another job has come
- * meanwhile. Rank 0's work where it holds the lock, else nothing. Local. */
+ * meanwhile. Rank 0's work; without a lock only the folder is made. Local. */
 tt_code tt_run_lock_again(tt_trainer *t, tt_err *err);
 
 /* Of a file of lines, {"step": N, ...} or others, drops those of later steps than `last`, a half line at

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "tutti/base/file.h"
@@ -187,6 +188,8 @@ static tt_code open_places(const tt_config *config, tt_err *err)
     tt_code rc = TT_OK;
     const char *dump = config->run.dump_gradients;
     char folder[TT_PATH];
+    int64_t step;
+    tt_err no_step;
     if (config->run.replay > 0) { /* which writes nothing */
         goto out;
     }
@@ -201,6 +204,17 @@ static tt_code open_places(const tt_config *config, tt_err *err)
     if (access(folder, W_OK | X_OK) != 0) {
         rc = tt_fail(err, TT_EWORLD, "run.dump_gradients: cannot write to the folder %s: %s",
                      folder, strerror(errno));
+        goto out;
+    }
+    const char *name = slash ? slash + 1 : dump, *end = strrchr(name, '.');
+    struct stat its, ours;
+    if (stat(folder, &its) == 0 && stat(config->run.dir, &ours) == 0 && its.st_dev == ours.st_dev &&
+        its.st_ino == ours.st_ino &&
+        (tt_ckpt_step(dump, &step, &no_step) == TT_OK || (end && strcmp(end, ".jsonl") == 0))) {
+        rc = tt_fail(err, TT_EUSER,
+                     "run.dump_gradients %s is the name of a file of the run itself: choose "
+                     "another",
+                     dump);
     }
 out:
     return rc;
@@ -347,6 +361,10 @@ static tt_code finish(tt_trainer *t, tt_metrics *metrics, bool *evaluated, bool 
         TT_TRY(save(t, metrics, verified, true, err));
     }
     TT_TRY(tt_saver_finish(t, metrics, err));
+    TT_TRY(tt_saver_there(t, t->progress.step, &saved, err));
+    if (!saved) {
+        TT_TRY(save(t, metrics, verified, true, err));
+    }
     if (t->progress.skips > 0 && t->world->rank == 0) {
         char steps[40] = "step was";
         if (t->progress.skips > 1) {
@@ -471,6 +489,11 @@ tt_code tt_trainer_run(tt_trainer *t, tt_err *err)
         }
     }
     const bool done = t->progress.step >= config->run.steps;
+    if (tt_halt_stops(&t->halt) && saved &&
+        !done) { /* of what is saved it is said that it is there */
+        TT_TRY(tt_saver_finish(t, &metrics, err));
+        TT_TRY(tt_saver_there(t, t->progress.step, &saved, err));
+    }
     if (tt_halt_stops(&t->halt) && !saved) {
         *err = request.err;
         TT_TRY(tt_agree(t->world, request.code, err));
@@ -483,8 +506,7 @@ tt_code tt_trainer_run(tt_trainer *t, tt_err *err)
     if (done) {
         TT_TRY(finish(t, &metrics, &evaluated, saved, &verified, &record, err));
     } else {
-        TT_TRY(
-            tt_saver_finish(t, &metrics, err)); /* of what is saved it is said that it is there */
+        TT_TRY(tt_saver_finish(t, &metrics, err));
         TT_TRY(tell_memory(t, &metrics, err));
     }
     if (!done || !evaluated) { /* a run that has done all ends well, whoever asked it to stop */

@@ -129,6 +129,11 @@ check "for the one before too" grep -q 'continuing from .*step-00000002.h5' "$wo
 sum=$(sha256sum "$work/tokens.h5")
 no "gradient dump over a token file" 2 "holds something other than grads" run.dump_gradients="$work/tokens.h5"
 equal "which stays as it was" "$sum" "$(sha256sum "$work/tokens.h5")"
+# The folder is there, and holds no run.
+for name in step-00000001.h5 metrics.jsonl data.jsonl; do
+    no "gradient dump in the place of $name" 2 "is the name of a file of the run itself" run.dir="$work/own" \
+        run.dump_gradients="$work/own/$name"
+done
 no "gradient dump into no folder" 1 "$work/nowhere" run.dump_gradients="$work/nowhere/g.h5"
 for _ in 1 2 3; do train 1 aside run.resume=never run.steps=1; done
 equal "three fresh starts in a row keep the earlier two" 3 "$(find "$work/aside" -name 'step-*.h5' | wc -l)"

@@ -104,6 +104,45 @@ check "with a whole checkpoint where it belongs" verify "$(find "$work/here" -na
 check "and a line about it" grep -q '"saved": "step-' "$work/here/metrics.jsonl"
 check "and says so" said "run.dir $work/here or its lock file was moved or removed"
 
+# stops NAME: by SIGUSR1, with 75, and what it says is saved is there.
+stops() {
+    kill -USR1 "$job"
+    code=0
+    wait "$job" || code=$?
+    equal "$1: it ends as it should" 75 $code
+    check "$1: what it says is saved is there" verify "$(checkpoint "$1" "$(sed -n 's/^tutti: .* step \([0-9]*\)[,;].*/\1/p' "$work/err")")"
+}
+# late NAME RANKS POINT STEP KEY=VALUE...: a run that is slow at a point, in the background until that step.
+late() {
+    local name=$1
+    TUTTI_FAULT="slow=$3:rank=0,step=$4" launch "$name" "$2" run.steps=1000000 "${@:5}"
+    awaits said "is slow in step"
+}
+
+late saved 1 in_micro 5 run.save_every=4
+rm "$work"/saved/step-*.h5
+stops saved
+train 1 again run.steps=4
+late again 2 in_micro 5
+mv "$work/again" "$work/again.moved"
+stops again
+check "again: and says so" said "step-00000004.h5 is not there any more"
+
+# The scale soon goes where gradients are not finite.
+late finite 2 in_micro 4 precision.compute=fp16 precision.loss_scale=dynamic scaler.interval=4 scaler.growth=1e9 \
+    scaler.cap=1e18 optim.max_skips=1000000
+mv "$work/finite" "$work/finite.moved"
+check "a first step that is not finite has its file" awaits test -s "$work/finite/nonfinite.jsonl"
+stops finite
+
+begin pipe 1 run.save_every=100000
+rm "$work/pipe/metrics.jsonl"
+mkfifo "$work/pipe/metrics.jsonl"
+kill -USR1 "$job"
+code=0
+wait "$job" || code=$?
+failed "a pipe in the place of metrics.jsonl is not waited for" 1 "cannot open $work/pipe/metrics.jsonl"
+
 begin two 2
 first=$job
 mv "$work/err" "$work/err.first"

@@ -16,6 +16,8 @@ train 2 good run.replay=2 run.resume=never
 said "replay: before all checkpoints, from the start" '^step 2 replayed: everything is finite'
 said "replay: which is the same run" 'the same loss and norm, to the bit'
 equal "replay: no file is written, moved or touched" "$before" "$(tree "$work/good")"
+TUTTI_FAULT=slow=in_start train 2 good run.replay=4 run.max_seconds=1
+failed "replay: out of time" 75 "a replay was stopped by run.max_seconds after step"
 train 2 good run.replay=9
 refused "replay: a step beyond the run" 2 "run.replay: the run has no step 9, run.steps is 6"
 train 2 none run.replay=1

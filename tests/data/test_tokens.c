@@ -255,6 +255,25 @@ START_TEST(noise_uses_the_whole_vocabulary)
 }
 END_TEST
 
+/* Beyond the end of a file HDF5 reads zeros. */
+START_TEST(a_file_that_changes_while_it_is_read)
+{
+    tt_err err;
+    tt_tokens *tokens;
+    int32_t id;
+    struct stat s;
+    ck_assert_int_eq(tt_tokens_open(&tokens, in_dir("t.h5"), false, &err), TT_OK);
+    ck_assert_int_eq(tt_tokens_read(tokens, 0, 1, &id, &err), TT_OK);
+    ck_assert_int_eq(stat(in_dir("t.h5"), &s), 0);
+    for (int longer = 0; longer < 2; longer++) {
+        ck_assert_int_eq(truncate(in_dir("t.h5"), longer ? s.st_size + 1 : s.st_size / 2), 0);
+        ck_assert_int_eq(tt_tokens_read(tokens, 0, 1, &id, &err), TT_EWORLD);
+        ck_assert_ptr_nonnull(strstr(err.text, "it was changed while it was read"));
+    }
+    tt_tokens_close(tokens);
+}
+END_TEST
+
 static Suite *suite(void)
 {
     Suite *s = suite_create("tokens");
@@ -267,6 +286,7 @@ static Suite *suite(void)
     tcase_add_test(c, foreign_hdf5_is_named);
     tcase_add_test(c, no_held_out_part);
     tcase_add_test(c, every_truncation_is_noticed);
+    tcase_add_test(c, a_file_that_changes_while_it_is_read);
     tcase_add_test(c, damaged_offsets_are_noticed);
     tcase_add_test(c, damaged_ids_are_noticed_when_read);
     tcase_add_test(c, missing_and_senseless_pieces_are_noticed);

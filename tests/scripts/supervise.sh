@@ -122,6 +122,7 @@ wrong "no such configuration" "'$work/none.yaml'" "$work/none.yaml"
 wrong "no such host file" "'$work/none'" --hostfile "$work/none" "$work/conf.yaml"
 wrong "ranks that are no number" "-n 'two'" -n two "$work/conf.yaml"
 wrong "restarts that are no number" "-r '-1'" -r -1 "$work/conf.yaml"
+wrong "a number that is none to bash" "-r '08'" -r 08 "$work/conf.yaml"
 wrong "both kinds" "not both" -n 2 "${on_hosts[@]}"
 wrong "unknown option" "--host is not known" --host x "$work/conf.yaml"
 

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "tutti/base/status.h"
 #include "tutti/base/text.h"
@@ -31,6 +32,8 @@ int tt_pwrite_all(int fd, const void *data, int64_t bytes, int64_t at);
 int tt_fallocate(int fd, int64_t from, int64_t bytes);
 int tt_posix_fallocate(int fd, int64_t from, int64_t bytes);
 int tt_sync_range(int fd, int64_t from, int64_t bytes, unsigned how);
+/* fopen, "r" or "a", of a regular file: a pipe or a device, which might be waited for, is EINVAL. */
+FILE *tt_fopen(const char *path, const char *mode);
 /* tt_open of a file that another process has just made, perhaps on another machine:
  * where it is not there, looks again for half a minute, calling `meanwhile` (may be NULL) before each
  * look. The descriptor, or -1 with errno. */
