@@ -489,8 +489,7 @@ tt_code tt_trainer_run(tt_trainer *t, tt_err *err)
         }
     }
     const bool done = t->progress.step >= config->run.steps;
-    if (tt_halt_stops(&t->halt) && saved &&
-        !done) { /* of what is saved it is said that it is there */
+    if (tt_halt_stops(&t->halt) && saved && !done) { /* it will be said to be there */
         TT_TRY(tt_saver_finish(t, &metrics, err));
         TT_TRY(tt_saver_there(t, t->progress.step, &saved, err));
     }
