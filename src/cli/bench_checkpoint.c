@@ -135,13 +135,11 @@ out:
 static tt_code warm_up(bed *b, tt_err *err)
 {
     tt_code rc = TT_OK;
-    char name[TT_STEP_NAME];
     struct stat info;
     tt_record record;
     tt_trainer *t = &b->trainer;
     TT_TRY(one_step(t, &record, err));
-    tt_state_name(t->progress.step, name);
-    b->path = tt_join(t->print.config.run.dir, name, err);
+    b->path = tt_state_path(t, t->progress.step, err);
     b->other = tt_join(t->print.config.run.dir, "disk", err);
     b->block = tt_alloc(UNIT, 1, err);
     rc = b->path == NULL || b->other == NULL || b->block == NULL ? err->code : TT_OK;

@@ -143,8 +143,7 @@ tt_code tt_nonfinite_stop(tt_trainer *t, const tt_progress *before, bool saved,
     const bool begun = before->step > 0;
     tt_code rc = TT_OK;
     if (begun && saved) { /* what is there already may still be being written */
-        rc = tt_saver_finish(t, NULL, &failed);
-        rc = rc == TT_OK ? tt_saver_there(t, before->step, &saved, &failed) : rc;
+        rc = tt_saver_there(t, NULL, before->step, &saved, &failed);
     }
     if (begun && !saved && rc == TT_OK) {
         rc = tt_saver_save(t, NULL, true, false, &failed);

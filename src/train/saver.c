@@ -153,14 +153,14 @@ tt_code tt_saver_finish(tt_trainer *t, tt_metrics *metrics, tt_err *err)
     return go_on(t, metrics, true, err);
 }
 
-tt_code tt_saver_there(const tt_trainer *t, int64_t step, bool *there, tt_err *err)
+tt_code tt_saver_there(tt_trainer *t, tt_metrics *metrics, int64_t step, bool *there, tt_err *err)
 {
     tt_code rc = TT_OK;
-    char name[TT_STEP_NAME], *path = NULL;
+    char *path = NULL;
     int64_t found = 0;
+    TT_TRY(go_on(t, metrics, true, err));
     if (t->world->rank == 0) {
-        tt_state_name(step, name);
-        path = tt_join(t->print.config.run.dir, name, err);
+        path = tt_state_path(t, step, err);
         rc = path != NULL ? TT_OK : err->code;
     }
     TT_TRY(tt_agree(t->world, rc, err));

@@ -54,6 +54,13 @@ void tt_state_name(int64_t step, char out[TT_STEP_NAME])
     snprintf(out, TT_STEP_NAME, "step-%08lld.h5", (long long)step);
 }
 
+char *tt_state_path(const tt_trainer *t, int64_t step, tt_err *err)
+{
+    char name[TT_STEP_NAME];
+    tt_state_name(step, name);
+    return tt_join(t->print.config.run.dir, name, err);
+}
+
 const char *tt_state_kept(const tt_trainer *t)
 {
     return t->kept ? "the last checkpoint is untouched" : "no checkpoint has been written";
@@ -102,7 +109,7 @@ tt_code tt_state_saving(tt_trainer *t, const tt_save_how *how, tt_saving **savin
     tt_scalar_row scalar[SCALARS];
     tt_facts facts;
     tt_text config = {0}, arithmetic = {0};
-    char name[TT_STEP_NAME], *path = NULL;
+    char *path = NULL;
     tt_config_text(&p->config, false, &config);
     tt_arithmetic_history(t, &arithmetic);
     if (config.failed || arithmetic.failed) {
@@ -112,8 +119,7 @@ tt_code tt_state_saving(tt_trainer *t, const tt_save_how *how, tt_saving **savin
         rc = tt_state_rows(rows, t, err);
     }
     if (rc == TT_OK) {
-        tt_state_name(t->progress.step, name);
-        path = tt_join(p->config.run.dir, name, err);
+        path = tt_state_path(t, t->progress.step, err);
         rc = path ? TT_OK : err->code;
     }
     TT_TRY(tt_agree(t->world, rc, err));
@@ -335,14 +341,13 @@ static tt_code newest(tt_trainer *t, char **path, tt_err *err)
 {
     tt_code rc = TT_OK;
     const int64_t replay = t->print.config.run.replay;
-    char name[TT_STEP_NAME], *before = NULL;
+    char *before = NULL;
     tt_text changed = {0};
     *path = NULL;
     if (replay == 0) {
         return latest(t, NULL, NULL, path, err);
     }
-    tt_state_name(replay, name);
-    before = tt_join(t->print.config.run.dir, name, err);
+    before = tt_state_path(t, replay, err);
     TT_TRY(tt_agree(t->world, before != NULL ? TT_OK : err->code, err));
     TT_TRY(latest(t, before, NULL, path, err));
     if (*path == NULL) { /* from the start; a later one says whether that is the run's */

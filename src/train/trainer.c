@@ -348,6 +348,21 @@ out:
     return rc;
 }
 
+/* The state is in its file: it is there already, or is saved now. */
+static tt_code keep(tt_trainer *t, tt_metrics *metrics, bool saved, bool *verified, tt_err *err)
+{
+    tt_code rc = TT_OK;
+    if (saved) {
+        TT_TRY(tt_saver_there(t, metrics, t->progress.step, &saved, err));
+    }
+    if (!saved && tt_halt_stops(&t->halt)) {
+        tt_info(t->log, "asked to stop: saving step %lld", (long long)t->progress.step);
+    }
+    rc = saved ? TT_OK : save(t, metrics, verified, true, err);
+out:
+    return rc;
+}
+
 /* Everything that all ranks do after the last step; asked to stop, all but evaluating. */
 static tt_code finish(tt_trainer *t, tt_metrics *metrics, bool *evaluated, bool saved,
                       bool *verified, const tt_record *last, tt_err *err)
@@ -357,14 +372,7 @@ static tt_code finish(tt_trainer *t, tt_metrics *metrics, bool *evaluated, bool 
     if (!*evaluated && !tt_halt_stops(&t->halt)) {
         TT_TRY(evaluate(t, metrics, evaluated, err));
     }
-    if (!saved) {
-        TT_TRY(save(t, metrics, verified, true, err));
-    }
-    TT_TRY(tt_saver_finish(t, metrics, err));
-    TT_TRY(tt_saver_there(t, t->progress.step, &saved, err));
-    if (!saved) {
-        TT_TRY(save(t, metrics, verified, true, err));
-    }
+    TT_TRY(keep(t, metrics, saved, verified, err));
     if (t->progress.skips > 0 && t->world->rank == 0) {
         char steps[40] = "step was";
         if (t->progress.skips > 1) {
@@ -489,23 +497,12 @@ tt_code tt_trainer_run(tt_trainer *t, tt_err *err)
         }
     }
     const bool done = t->progress.step >= config->run.steps;
-    if (tt_halt_stops(&t->halt) && saved && !done) { /* it will be said to be there */
-        TT_TRY(tt_saver_finish(t, &metrics, err));
-        TT_TRY(tt_saver_there(t, t->progress.step, &saved, err));
-    }
-    if (tt_halt_stops(&t->halt) && !saved) {
-        *err = request.err;
-        TT_TRY(tt_agree(t->world, request.code, err));
-        tt_info(t->log, "asked to stop: saving step %lld", (long long)t->progress.step);
-        TT_TRY(save(t, &metrics, &verified, true, err));
-        saved = true;
-    }
     *err = request.err;
     TT_TRY(tt_agree(t->world, request.code, err));
     if (done) {
         TT_TRY(finish(t, &metrics, &evaluated, saved, &verified, &record, err));
     } else {
-        TT_TRY(tt_saver_finish(t, &metrics, err));
+        TT_TRY(keep(t, &metrics, saved, &verified, err)); /* asked to stop */
         TT_TRY(tell_memory(t, &metrics, err));
     }
     if (!done || !evaluated) { /* a run that has done all ends well, whoever asked it to stop */

@@ -53,8 +53,10 @@ tt_code tt_saver_next(struct tt_trainer *trainer, struct tt_metrics *metrics, tt
 bool tt_saver_busy(const struct tt_trainer *trainer);
 /* The save under way ends, if there is one. Collective. */
 tt_code tt_saver_finish(struct tt_trainer *trainer, struct tt_metrics *metrics, tt_err *err);
-/* Is the checkpoint of `step` in its place? Somebody may have moved or removed it. Collective. */
-tt_code tt_saver_there(const struct tt_trainer *trainer, int64_t step, bool *there, tt_err *err);
+/* The save under way ends, if there is one. Is the checkpoint of `step` then in its place? Somebody may
+ * have moved or removed it. metrics may be NULL. Collective. */
+tt_code tt_saver_there(struct tt_trainer *trainer, struct tt_metrics *metrics, int64_t step,
+                       bool *there, tt_err *err);
 /* Gives the save under way up, if there is one. Local. */
 void tt_saver_close(struct tt_trainer *trainer);
 

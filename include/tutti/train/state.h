@@ -22,6 +22,8 @@ tt_code tt_state_rows(tt_rows *rows, const tt_trainer *trainer, tt_err *err);
 /* "step-00000100.h5" */
 enum { TT_STEP_NAME = 32 };
 void tt_state_name(int64_t step, char out[TT_STEP_NAME]);
+/* malloc'd "<run.dir>/step-00000100.h5"; NULL on failure, which fills err. Local. */
+char *tt_state_path(const struct tt_trainer *trainer, int64_t step, tt_err *err);
 
 /* Begins to save all of it to <run.dir>/step-%08d.h5. *rows is the caller's to free when *saving has
  * ended; after a failure there is nothing to free. Collective. */
