@@ -159,26 +159,40 @@ int tt_open_late(const char *path, int flags, void (*meanwhile)(void *user), voi
     return fd;
 }
 
-FILE *tt_fopen(const char *path, const char *mode)
+const char *tt_open_regular(const char *path, int flags, int *fd)
 {
-    const int flags = mode[0] == 'a' ? O_WRONLY | O_CREAT | O_APPEND : O_RDONLY;
     struct stat info;
-    FILE *file = NULL;
-    const int fd = tt_open(path, flags | O_NONBLOCK); /* of a pipe would wait for the other end */
-    if (fd < 0) {
-        errno = errno == ENXIO ? EINVAL : errno;
-        return NULL;
+    const char *why = NULL;
+    *fd = tt_open(path, flags | O_NONBLOCK);
+    if (*fd < 0) {
+        return errno == ENXIO ? "it is not a regular file" : strerror(errno);
     }
-    if (fstat(fd, &info) == 0) {
-        errno = EINVAL;
-        file = S_ISREG(info.st_mode) ? fdopen(fd, mode) : NULL;
+    if (fstat(*fd, &info) != 0) {
+        why = strerror(errno);
+    } else if (!S_ISREG(info.st_mode)) {
+        why = "it is not a regular file";
     }
-    if (file == NULL) {
-        const int why = errno;
-        close(fd);
-        errno = why;
+    if (why != NULL) {
+        close(*fd);
+        *fd = -1;
     }
-    return file;
+    return why;
+}
+
+tt_code tt_fopen(FILE **file, const char *path, const char *mode, tt_err *err)
+{
+    int fd;
+    const char *why =
+        tt_open_regular(path, mode[0] == 'a' ? O_WRONLY | O_CREAT | O_APPEND : O_RDONLY, &fd);
+    *file = why == NULL ? fdopen(fd, mode) : NULL;
+    if (*file == NULL) {
+        tt_fail(err, TT_EWORLD, "cannot open %s: %s", path, why != NULL ? why : strerror(errno));
+        if (fd >= 0) {
+            close(fd);
+        }
+        return err->code;
+    }
+    return TT_OK;
 }
 
 tt_code tt_make_folders(const char *path, tt_err *err)
@@ -268,14 +282,10 @@ tt_code tt_read_file(const char *path, size_t limit, tt_text *text, tt_err *err)
     tt_code rc = TT_OK;
     *text = (tt_text){0};
     FILE *file = NULL;
-    int fd = tt_open(path, O_RDONLY | O_NONBLOCK); /* a pipe must not wait for a writer */
-    struct stat info;
-    if (fd < 0 || fstat(fd, &info) != 0) {
-        rc = tt_fail(err, TT_EWORLD, "cannot read %s: %s", path, strerror(errno));
-        goto out;
-    }
-    if (!S_ISREG(info.st_mode)) { /* a device may never end, and a pipe reads only once */
-        rc = tt_fail(err, TT_EWORLD, "cannot read %s: it is not a regular file", path);
+    int fd;
+    const char *why = tt_open_regular(path, O_RDONLY, &fd);
+    if (why != NULL) {
+        rc = tt_fail(err, TT_EWORLD, "cannot read %s: %s", path, why);
         goto out;
     }
     file = fdopen(fd, "rb");
@@ -326,7 +336,8 @@ static int write_all(int fd, const char *bytes, size_t length)
     return 0;
 }
 
-tt_code tt_write_file(const char *path, const char *bytes, size_t length, tt_err *err)
+tt_code tt_replace_file(const char *path, tt_code (*fill)(void *user, int fd, tt_err *err),
+                        void *user, tt_err *err)
 {
     tt_code rc = TT_OK;
     tt_text beside = {0};
@@ -340,13 +351,12 @@ tt_code tt_write_file(const char *path, const char *bytes, size_t length, tt_err
         rc = tt_fail(err, TT_EWORLD, "cannot write %s: %s", path, strerror(errno));
         goto out;
     }
-    int why = write_all(fd, bytes, length);
-    if (close(fd) != 0 && why == 0) {
-        why = errno; /* a network file system may report a full disk only here */
+    rc = fill(user, fd, err);
+    /* A network file system may report a full disk only here. */
+    if (close(fd) != 0 && rc == TT_OK) {
+        rc = tt_fail(err, TT_EWORLD, "cannot write %s: %s", path, strerror(errno));
     }
-    if (why != 0) {
-        rc = tt_fail(err, TT_EWORLD, "cannot write %s: %s", path, strerror(why));
-    } else {
+    if (rc == TT_OK) {
         rc = tt_commit_file(beside.data, path, err);
     }
     if (rc != TT_OK) {
@@ -355,6 +365,26 @@ tt_code tt_write_file(const char *path, const char *bytes, size_t length, tt_err
 out:
     tt_text_free(&beside);
     return rc;
+}
+
+/* A whole text, for a file of that path. */
+typedef struct text_of {
+    const char *path, *bytes;
+    size_t length;
+} text_of;
+
+static tt_code fill_text(void *user, int fd, tt_err *err)
+{
+    const text_of *t = user;
+    const int why = write_all(fd, t->bytes, t->length);
+    return why == 0 ? TT_OK
+                    : tt_fail(err, TT_EWORLD, "cannot write %s: %s", t->path, strerror(why));
+}
+
+tt_code tt_write_file(const char *path, const char *bytes, size_t length, tt_err *err)
+{
+    text_of text = {path, bytes, length};
+    return tt_replace_file(path, fill_text, &text, err);
 }
 
 tt_code tt_append(int fd, const char *bytes, size_t length, const char *name, tt_err *err)

@@ -8,7 +8,6 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "tutti/base/file.h"
@@ -116,53 +115,23 @@ out:
     return rc;
 }
 
-/* Writes the kept lines beside, and puts them in the file's place. */
-static tt_code write_kept(pass *p, tt_err *err)
+static tt_code write_kept(void *user, int fd, tt_err *err)
 {
-    tt_code rc = TT_OK;
-    tt_text beside = {0};
-    tt_text_add(&beside, "%s.part", p->path);
-    if (beside.failed) {
-        rc = tt_fail(err, TT_EWORLD, "cannot write %s: out of memory", p->path);
-        goto out;
-    }
-    p->out = tt_open(beside.data, O_WRONLY | O_CREAT | O_TRUNC);
-    if (p->out < 0) {
-        rc = tt_fail(err, TT_EWORLD, "cannot write %s: %s", p->path, strerror(errno));
-        goto out;
-    }
-    rc = go_through(p, err);
-    if (close(p->out) != 0 &&
-        rc == TT_OK) { /* a network file system may tell of a full disk here */
-        rc = tt_fail(err, TT_EWORLD, "cannot write %s: %s", p->path, strerror(errno));
-    }
-    p->out = -1;
-    if (rc == TT_OK) {
-        rc = tt_commit_file(beside.data, p->path, err);
-    }
-    if (rc != TT_OK) {
-        unlink(beside.data);
-    }
-out:
-    tt_text_free(&beside);
-    return rc;
+    pass *p = user;
+    p->out = fd;
+    return go_through(p, err);
 }
 
 tt_code tt_lines_cut(const char *path, int64_t last, bool *valid, tt_err *err)
 {
     tt_code rc = TT_OK;
-    struct stat info;
     pass p = {.path = path, .in = -1, .out = -1, .last = last, .size = PIECE};
     if (!tt_file_exists(path)) {
         goto out;
     }
-    p.in = tt_open(path, O_RDWR | O_NONBLOCK); /* a pipe must not wait for a writer */
-    if (p.in < 0 || fstat(p.in, &info) != 0) {
-        rc = tt_fail(err, TT_EWORLD, "cannot open %s: %s", path, strerror(errno));
-        goto out;
-    }
-    if (!S_ISREG(info.st_mode)) {
-        rc = tt_fail(err, TT_EWORLD, "cannot read %s: it is not a regular file", path);
+    const char *why = tt_open_regular(path, O_RDWR, &p.in);
+    if (why != NULL) {
+        rc = tt_fail(err, TT_EWORLD, "cannot open %s: %s", path, why);
         goto out;
     }
     p.room = malloc(tt_size(p.size + 1));
@@ -178,7 +147,7 @@ tt_code tt_lines_cut(const char *path, int64_t last, bool *valid, tt_err *err)
         goto out;
     }
     if (!p.at_once) {
-        rc = write_kept(&p, err);
+        rc = tt_replace_file(path, write_kept, &p, err);
     } else if (tt_ftruncate(p.in, p.kept) != 0 || tt_fsync(p.in) != 0) {
         rc = tt_fail(err, TT_EWORLD, "cannot shorten %s: %s", path, strerror(errno));
     }

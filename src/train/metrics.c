@@ -69,10 +69,7 @@ static tt_code open_lines(FILE **file, bool wanted, const char *dir, const char 
         goto out;
     }
     TT_TRY(tt_make_folders(dir, err)); /* which may have been moved since the run began */
-    *file = tt_fopen(path, "a");
-    if (!*file) {
-        rc = tt_fail(err, TT_EWORLD, "cannot open %s: %s", path, strerror(errno));
-    }
+    rc = tt_fopen(file, path, "a", err);
 out:
     free(path);
     return rc;
@@ -344,11 +341,7 @@ static tt_code follow(tt_metrics *metrics, const tt_trainer *t, tt_err *err)
                     "since then is not in it, what comes now will be",
                     path);
             fclose(*of[i].file);
-            *of[i].file = tt_fopen(path, "a");
-            if (*of[i].file == NULL) {
-                rc = tt_fail(err, TT_EWORLD, "cannot open %s: %s", path, strerror(errno));
-                goto out;
-            }
+            TT_TRY(tt_fopen(of[i].file, path, "a", err));
             if (of[i].file == &metrics->file) {
                 run_line(t, &line);
                 TT_TRY(put(metrics->file, &line, of[i].name, err));
@@ -375,7 +368,7 @@ tt_code tt_metrics_saved(tt_metrics *metrics, const tt_trainer *t, const tt_save
     }
     TT_TRY(follow(metrics, t, err));
     tt_state_name(saved->step, name);
-    path = tt_join(t->print.config.run.dir, name, err);
+    path = tt_state_path(t, saved->step, err);
     if (!path) {
         rc = err->code;
         goto out;

@@ -261,7 +261,10 @@ static bool recorded(const tt_trainer *t, double *loss, double *norm)
     size_t room = 0;
     bool found = false;
     char *path = tt_join(t->print.config.run.dir, "metrics.jsonl", &err);
-    FILE *file = path != NULL ? tt_fopen(path, "r") : NULL;
+    FILE *file = NULL;
+    if (path != NULL && tt_fopen(&file, path, "r", &err) != TT_OK) {
+        file = NULL; /* no line of this step */
+    }
     snprintf(start, sizeof start, "{\"step\": %lld, \"loss\": ", (long long)t->progress.step);
     while (file != NULL && getline(&line, &room, file) > 0) {
         if (strncmp(line, start, strlen(start)) == 0) {

@@ -32,8 +32,11 @@ int tt_pwrite_all(int fd, const void *data, int64_t bytes, int64_t at);
 int tt_fallocate(int fd, int64_t from, int64_t bytes);
 int tt_posix_fallocate(int fd, int64_t from, int64_t bytes);
 int tt_sync_range(int fd, int64_t from, int64_t bytes, unsigned how);
-/* fopen, "r" or "a", of a regular file: a pipe or a device, which might be waited for, is EINVAL. */
-FILE *tt_fopen(const char *path, const char *mode);
+/* tt_open of a regular file: a pipe would wait for its other end, a device may never end. The reason
+ * why it cannot be opened, or NULL: then *fd is open. */
+const char *tt_open_regular(const char *path, int flags, int *fd);
+/* fopen, "r" or "a", of a regular file; *file is the caller's. "cannot open PATH: why", and NULL. */
+tt_code tt_fopen(FILE **file, const char *path, const char *mode, tt_err *err);
 /* tt_open of a file that another process has just made, perhaps on another machine:
  * where it is not there, looks again for half a minute, calling `meanwhile` (may be NULL) before each
  * look. The descriptor, or -1 with errno. */
@@ -46,6 +49,9 @@ tt_code tt_commit_file(const char *path, const char *to, tt_err *err);
 tt_code tt_read_file(const char *path, size_t limit, tt_text *text, tt_err *err);
 /* Writes beside, commits: `path` holds the old or the new text, never half. */
 tt_code tt_write_file(const char *path, const char *bytes, size_t length, tt_err *err);
+/* The same with what `fill` writes to `fd`, a new file; it fails with a sentence of its own. */
+tt_code tt_replace_file(const char *path, tt_code (*fill)(void *user, int fd, tt_err *err),
+                        void *user, tt_err *err);
 /* At the end of a file that was opened with O_APPEND and that nobody else writes to: all the bytes, or
  * none, when not all of them fit. The sentence calls the file `name`. */
 tt_code tt_append(int fd, const char *bytes, size_t length, const char *name, tt_err *err);

@@ -126,9 +126,9 @@ typedef struct tt_option {
     const char *preset;       /* default, written as in YAML; NULL: required by train and plan */
     double low, high;         /* range of numbers, both ends included unless said otherwise */
     bool open_low, open_high; /* the end itself is not allowed */
-    const char
-        *choices; /* "bf16|fp32" for CHOICE.. and LIST; else NULL. A LIST's NULL: the paths of
-                               * all TT_TRAJECTORY rows, and data.train */
+    /* "bf16|fp32" for CHOICE.. and LIST; else NULL. A LIST's NULL: the paths of all TT_TRAJECTORY rows,
+     * and data.train */
+    const char *choices;
     tt_option_scope scope;
     tt_option_resume resume;
     const char *help; /* one line, with the unit */
